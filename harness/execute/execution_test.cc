@@ -1,0 +1,168 @@
+#include "harness/execute/execution.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "harness/execute/initialization.h"
+#include "harness/program/lower.h"
+
+namespace mixroof {
+namespace {
+
+const Model& tiny_model() {
+  static const Model model = find_model("gpt2-tiny");
+  return model;
+}
+
+Backend& cpu() {
+  static const std::unique_ptr<Backend> backend = make_cpu_backend(0);
+  return *backend;
+}
+
+Window random_window(const Batch& batch, std::uint64_t seed, double masked_share = 0) {
+  std::mt19937_64 random(seed);
+  std::uniform_int_distribution<std::int32_t> token(0, static_cast<std::int32_t>(tiny_model().vocab) - 1);
+  std::uniform_real_distribution<double> share(0, 1);
+  Window window(static_cast<std::size_t>(batch.micro_batches));
+  for (MicroBatch& m : window)
+    for (std::int64_t i = 0; i < batch.micro_batch * batch.seq; ++i) {
+      m.tokens.push_back(token(random));
+      m.targets.push_back(share(random) < masked_share ? -1 : token(random));
+    }
+  return window;
+}
+
+class Training {
+ public:
+  Training(std::string_view recipe, const Batch& batch, double scale = 1, const LowerOptions& options = {},
+      Placement placement = Placement::arena)
+      : execution(lower(tiny_model(), find_recipe(recipe), batch, cpu().target(), options), cpu(), placement) {
+    execution.initialize(initial_parameters(tiny_model(), 7), scale);
+  }
+  double update(const Window& window) {
+    execution.run_update(window);
+    return execution.outcome().loss;
+  }
+  /// Every value that a skipped update must leave alone.
+  std::vector<std::vector<double>> state() const {
+    std::vector<std::vector<double>> all;
+    for (const Program::Parameter& p : execution.program().parameters)
+      for (const TensorId id : {p.param, p.master, p.moment1, p.moment2})
+        if (id >= 0) all.push_back(execution.read(id));
+    return all;
+  }
+  Execution execution;
+};
+
+const Batch kBatch{.micro_batch = 2, .seq = 16, .micro_batches = 1};
+
+TEST(Execution, EveryRecipe_LearnsTheSameWindow_AndStartsAtLogVocab) {
+  for (const Recipe& recipe : all_recipes()) {
+    Training run(recipe.name, kBatch, recipe.loss_scaling == LossScaling::dynamic ? 1024 : 1);
+    const Window window = random_window(kBatch, 3);
+    const double first = run.update(window);
+    EXPECT_NEAR(first, std::log(256.0), 0.1) << recipe.name;
+    double last = first;
+    for (int i = 0; i < 10; ++i) last = run.update(window);
+    if (recipe.diagnostic) continue;
+    EXPECT_LT(last, first - 0.2) << recipe.name;
+  }
+}
+
+TEST(Execution, ArenaAndPerTensorPlacement_GiveTheSameBits) {
+  for (const char* recipe : {"fp32", "fp16-autocast", "fp8-hybrid"}) {
+    const Batch batch{.micro_batch = 2, .seq = 16, .micro_batches = 3};
+    Training arena(recipe, batch, 1024), single(recipe, batch, 1024, {}, Placement::per_tensor);
+    for (int i = 0; i < 3; ++i) {
+      const Window window = random_window(batch, 10 + static_cast<std::uint64_t>(i), 0.3);
+      EXPECT_EQ(arena.update(window), single.update(window)) << recipe;
+    }
+    EXPECT_EQ(arena.state(), single.state()) << recipe;
+  }
+}
+
+TEST(Execution, SeveralMicroBatches_EqualOneBigBatch) {  // cases.md LS-6: sums over effective tokens, not means of means
+  const Batch one{.micro_batch = 4, .seq = 16, .micro_batches = 1}, four{.micro_batch = 1, .seq = 16, .micro_batches = 4};
+  Window window = random_window(four, 5, 0.4);
+  std::fill(window[2].targets.begin(), window[2].targets.end(), -1);  // a micro-batch without any effective token
+  Window joined(1);
+  for (const MicroBatch& m : window) {
+    joined[0].tokens.insert(joined[0].tokens.end(), m.tokens.begin(), m.tokens.end());
+    joined[0].targets.insert(joined[0].targets.end(), m.targets.begin(), m.targets.end());
+  }
+  Training split("fp32", four), whole("fp32", one);
+  EXPECT_NEAR(split.update(window), whole.update(joined), 1e-6);
+  EXPECT_NEAR(split.execution.outcome().grad_norm, whole.execution.outcome().grad_norm,
+              1e-5 * whole.execution.outcome().grad_norm);
+}
+
+TEST(LossScale, LS3_OverflowInOneMicroBatch_SkipsTheWholeWindow_AndLeavesTheStateBitIdentical) {
+  const Batch batch{.micro_batch = 1, .seq = 16, .micro_batches = 2};
+  // 2^24 times a gradient near 1/tokens passes fp16's 65504 in the first window.
+  Training run("fp16-master", batch, 16777216);
+  const std::vector<std::vector<double>> before = run.state();
+  run.update(random_window(batch, 4));
+  UpdateOutcome outcome = run.execution.outcome();
+  EXPECT_FALSE(outcome.applied);
+  EXPECT_EQ(outcome.skipped, 1);
+  EXPECT_EQ(outcome.applied_total, 0);
+  EXPECT_EQ(outcome.loss_scale, 8388608);  // one backoff for the window
+  EXPECT_EQ(run.state(), before);
+  for (int i = 0; i < 20 && !outcome.applied; ++i) {
+    run.update(random_window(batch, 5));
+    outcome = run.execution.outcome();
+  }
+  EXPECT_TRUE(outcome.applied) << "the windows after a skip are clean";
+  EXPECT_NE(run.state(), before);
+}
+
+TEST(LossScale, LS4_GradNorm_DoesNotDependOnTheScale) {
+  const Window window = random_window(kBatch, 8);
+  Training small("fp16-master", kBatch, 256), large("fp16-master", kBatch, 4096);
+  small.update(window);
+  large.update(window);
+  const double norm = small.execution.outcome().grad_norm;
+  EXPECT_GT(norm, 0);
+  EXPECT_NEAR(large.execution.outcome().grad_norm, norm, 2e-3 * norm);
+}
+
+TEST(Execution, WindowWithoutEffectiveTokens_IsSkippedWithoutDecay) {
+  Training run("fp32", kBatch);
+  Window window = random_window(kBatch, 4);
+  std::fill(window[0].targets.begin(), window[0].targets.end(), -1);
+  const std::vector<std::vector<double>> before = run.state();
+  run.update(window);
+  const UpdateOutcome outcome = run.execution.outcome();
+  EXPECT_FALSE(outcome.applied);
+  EXPECT_FALSE(outcome.found_inf);
+  EXPECT_TRUE(std::isnan(outcome.loss));
+  EXPECT_EQ(run.state(), before);
+}
+
+TEST(Execution, PhaseTimes_SumToTheUpdate) {
+  Training run("fp32", {.micro_batch = 1, .seq = 16, .micro_batches = 3});
+  const UpdateTimes times = run.execution.run_update(random_window({.micro_batch = 1, .seq = 16, .micro_batches = 3}, 1));
+  double sum = 0;
+  for (const double seconds : times.phase_s) {
+    EXPECT_GT(seconds, 0);
+    sum += seconds;
+  }
+  EXPECT_NEAR(sum, times.total_s, 1e-9);
+}
+
+TEST(Execution, ModelBeyondMemory_IsOutOfMemory_BeforeAnythingIsAllocated) {
+  const Program big = lower(find_model("gpt2-1558m"), find_recipe("fp32"), {.micro_batch = 4096, .seq = 1024, .micro_batches = 1},
+                            cpu().target());
+  try {
+    Execution run(big, cpu(), Placement::arena);
+    FAIL() << "a model of many terabytes was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), Status::out_of_memory);
+    EXPECT_NE(std::string(error.what()).find("free"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace mixroof

@@ -1,0 +1,242 @@
+#include "harness/measure/steps_pass.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <random>
+
+#include "harness/execute/initialization.h"
+#include "harness/stats/summary.h"
+
+namespace mixroof {
+namespace {
+
+constexpr double kMemoryShare = 0.8;  // of the free bytes that one group of recipes may plan for
+
+std::int64_t now_update(const StepRecord& record) { return static_cast<std::int64_t>(record.loss.size()); }
+
+/// One recipe of a group: its execution and its record.
+struct Runner {
+  StepRecord* record;
+  std::unique_ptr<Execution> execution;
+  bool active() const { return execution != nullptr && record->status == Status::ok; }
+};
+
+void describe(StepRecord& record, const Execution& execution) {
+  const Program& program = execution.program();
+  record.slices = slice(program);
+  for (std::size_t s = 0; s < kSectionCount; ++s)
+    for (const Op& op : program.sections[s]) {
+      if (record.implementations.contains(op.problem.id())) continue;
+      const Plan& plan = execution.plan_of(op);
+      record.implementations[op.problem.id()] = {plan.implementation(), plan.emulated()};
+      record.emulated = record.emulated || plan.emulated();
+    }
+  for (const Tensor& tensor : program.tensors) {
+    std::string& formats = record.formats[std::string(name(tensor.tensor_class))];
+    const std::string format(name(tensor.format));
+    if (formats.find(format) == std::string::npos) formats += (formats.empty() ? "" : ",") + format;
+  }
+  const DramTraffic traffic = dram_traffic(program, execution.backend().facts().last_level_cache_bytes());
+  record.dram_read = traffic.read;
+  record.dram_written = traffic.written;
+}
+
+void record_update(StepRecord& record, const UpdateTimes& times, const UpdateOutcome& outcome) {
+  const bool is_warm_up = now_update(record) < kWarmUpUpdates;
+  record.loss.push_back(outcome.loss);
+  record.grad_norm.push_back(outcome.grad_norm);
+  record.loss_scale.push_back(outcome.loss_scale_used);
+  record.last = outcome;
+  if (is_warm_up) {
+    record.warm_up_s.push_back(times.total_s);
+  } else if (!outcome.applied) {
+    record.skipped_s.push_back(times.total_s);
+  } else {
+    record.applied_s.push_back(times.total_s);
+    for (std::size_t p = 0; p < kPhaseCount; ++p) record.phase_s[p].push_back(times.phase_s[p]);
+  }
+  if (outcome.scale_exhausted) {
+    record.status = Status::failed;
+    record.reason = fmt::format("gradients overflowed at the floor of the loss scale in update {}", outcome.attempted);
+  } else if (outcome.state_nonfinite) {
+    record.status = Status::failed;
+    record.reason = fmt::format("update {} left a parameter or moment that is not finite", outcome.attempted);
+  }
+}
+
+void run_block(Runner& runner, const RunConfig& config, const TokenData& data, std::int64_t count) {
+  StepRecord& record = *runner.record;
+  const std::size_t before = record.applied_s.size();
+  for (std::int64_t i = 0; i < count && runner.active(); ++i)
+    run_recorded_update(*runner.execution, config, data, record);
+  const auto block = std::span(record.applied_s).subspan(before);
+  record.block_median_s.push_back(block.empty() ? std::numeric_limits<double>::quiet_NaN() : median(block));
+}
+
+void trace(Runner& runner, const RunConfig& config, const TokenData& data, Backend& backend, std::int64_t updates) {
+  OpTrace observer(backend);
+  runner.execution->set_observer(&observer);
+  const std::int64_t first = now_update(*runner.record);
+  for (std::int64_t u = 0; u < updates; ++u)
+    observer.end_update(runner.execution->run_update(window_of(config, data, first + u)).total_s);
+  runner.execution->set_observer(nullptr);
+  StepRecord& record = *runner.record;
+  record.in_step_s = observer.by_problem();
+  record.category_s = observer.seconds_by_category();
+  record.idle_s = observer.idle_s();
+  record.traced_sum_fraction = observer.explained_fraction();
+  record.traced_updates = updates;
+}
+
+/// Bytes that an execution of this recipe takes.
+std::int64_t planned_bytes(const RunConfig& config, const Recipe& recipe, const Target& target) {
+  return plan_bytes(config.lower_for(recipe, target)).arena_bytes;
+}
+
+/// Recipes in groups whose plans fit memory together, fp32 (the baseline of speed-ups) in the first place of each.
+std::vector<std::vector<const Recipe*>> groups_that_fit(const RunConfig& config, Backend& backend) {
+  const auto limit = static_cast<std::int64_t>(kMemoryShare * static_cast<double>(backend.memory_free_bytes()));
+  const Recipe* baseline = nullptr;
+  for (const Recipe* recipe : config.recipes)
+    if (recipe->name == "fp32") baseline = recipe;
+  const std::int64_t base = baseline != nullptr ? planned_bytes(config, *baseline, backend.target()) : 0;
+  std::vector<std::vector<const Recipe*>> groups;
+  std::int64_t used = 0;
+  for (const Recipe* recipe : config.recipes) {
+    if (recipe == baseline) continue;
+    const std::int64_t bytes = planned_bytes(config, *recipe, backend.target());
+    if (groups.empty() || used + bytes > limit) {
+      groups.emplace_back();
+      used = base;
+      if (baseline != nullptr) groups.back().push_back(baseline);
+    }
+    groups.back().push_back(recipe);
+    used += bytes;
+  }
+  if (groups.empty()) groups.push_back({baseline});
+  return groups;
+}
+
+/// The pass over one group. The first group settles how many updates every group runs.
+class Group {
+ public:
+  Group(const RunConfig& config, const TokenData& data, Backend& backend, const StepsOptions& options, const RunEvents& events)
+      : config_(config), data_(data), backend_(backend), options_(options), events_(events) {}
+
+  void open(StepRecord& record, std::span<const std::vector<float>> parameters) {
+    Runner runner{.record = &record, .execution = nullptr};
+    try {
+      runner.execution = open_execution(config_, backend_, parameters, record);
+    } catch (const Error& error) {
+      record.status = error.status();
+      record.reason = error.what();
+    }
+    runners_.push_back(std::move(runner));
+  }
+
+  /// Returns the updates that were run.
+  std::int64_t run(std::int64_t updates, bool may_end_early, double budget_s, const std::function<void()>& on_round) {
+    const auto start = std::chrono::steady_clock::now();
+    std::mt19937_64 random(config_.seed);
+    std::int64_t done = 0;
+    while (done < updates && !events_.stopped()) {
+      const std::int64_t count = std::min(options_.updates_per_block, updates - done);
+      std::vector<Runner*> order;
+      for (Runner& runner : runners_) order.push_back(&runner);
+      std::shuffle(order.begin(), order.end(), random);
+      for (Runner* runner : order) {
+        if (events_.show) events_.show(fmt::format("update {} of {}, {}", done + 1, updates, runner->record->recipe->name),
+                                       static_cast<std::size_t>(done), static_cast<std::size_t>(updates));
+        run_block(*runner, config_, data_, count);
+      }
+      done += count;
+      on_round();
+      const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      const double per_update = elapsed / static_cast<double>(done);
+      const double traced = per_update * static_cast<double>(options_.traced_updates);
+      if (may_end_early && done > kWarmUpUpdates + options_.updates_per_block &&
+          elapsed + per_update * static_cast<double>(options_.updates_per_block) + traced > budget_s)
+        break;
+    }
+    return done;
+  }
+
+  void trace_all() {
+    for (Runner& runner : runners_) {
+      if (!runner.active() || events_.stopped()) continue;
+      if (events_.show) events_.show(fmt::format("op times inside updates, {}", runner.record->recipe->name), 0, 0);
+      trace(runner, config_, data_, backend_, options_.traced_updates);
+    }
+  }
+
+ private:
+  const RunConfig& config_;
+  const TokenData& data_;
+  Backend& backend_;
+  const StepsOptions& options_;
+  const RunEvents& events_;
+  std::vector<Runner> runners_;
+};
+
+}  // namespace
+
+std::unique_ptr<Execution> open_execution(const RunConfig& config, Backend& backend,
+                                          std::span<const std::vector<float>> parameters, StepRecord& record) {
+  auto execution =
+      std::make_unique<Execution>(config.lower_for(*record.recipe, backend.target()), backend, Placement::arena);
+  execution->initialize(parameters, config.loss_scale_of(*record.recipe));
+  describe(record, *execution);
+  return execution;
+}
+
+double run_recorded_update(Execution& execution, const RunConfig& config, const TokenData& data, StepRecord& record) {
+  const UpdateTimes times = execution.run_update(window_of(config, data, now_update(record)));
+  record_update(record, times, execution.outcome());
+  return times.total_s;
+}
+
+std::vector<StepRecord> run_steps(const RunConfig& config, const TokenData& data, Backend& backend, const StepsOptions& options,
+                                  const RunEvents& events, const std::function<void(const std::vector<StepRecord>&)>& on_block) {
+  const std::vector<std::vector<float>> parameters = initial_parameters(config.model, config.seed);
+  const std::vector<std::vector<const Recipe*>> groups = groups_that_fit(config, backend);
+  std::vector<StepRecord> records;
+  std::size_t members = 0;
+  for (const auto& group : groups) members += group.size();
+  records.reserve(members);  // groups keep pointers to their records
+  std::int64_t updates = config.updates;
+  for (const std::vector<const Recipe*>& recipes : groups) {
+    Group group(config, data, backend, options, events);
+    for (const Recipe* recipe : recipes) {
+      records.emplace_back().recipe = recipe;
+      group.open(records.back(), parameters);
+    }
+    const double share = options.budget_s * static_cast<double>(recipes.size()) / static_cast<double>(members);
+    updates = group.run(updates, &recipes == &groups.front(), share, [&] { on_block(records); });
+    group.trace_all();
+    on_block(records);
+  }
+  return records;
+}
+
+std::vector<double> fp32_losses(const RunConfig& config, const TokenData& data, Backend& backend, std::int64_t updates,
+                                const RunEvents& events) {
+  std::vector<double> losses;
+  try {
+    Execution execution(config.lower_for(find_recipe("fp32"), backend.target()), backend, Placement::arena);
+    execution.initialize(initial_parameters(config.model, config.seed), 1.0);
+    for (std::int64_t update = 0; update < updates && !events.stopped(); ++update) {
+      if (events.show) events.show("fp32 losses to compare with", static_cast<std::size_t>(update), static_cast<std::size_t>(updates));
+      execution.run_update(window_of(config, data, update));
+      losses.push_back(execution.outcome().loss);
+    }
+  } catch (const Error&) {
+    return {};
+  }
+  return losses;
+}
+
+}  // namespace mixroof

@@ -1,0 +1,72 @@
+// Bytes of a program, from its tensors and their live ranges: what must be alive at once, where an arena packs it, and
+// which op allocates and frees what when each tensor is an allocation of its own. Pure.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "harness/program/program.h"
+
+namespace mixroof {
+
+/// Where tensors come to be and end, per section and op. Persistent tensors and those that the host writes (tokens) live
+/// throughout and appear nowhere here.
+struct Lifetimes {
+  struct AtOp {
+    std::vector<TensorId> begin;  // before the op: its outputs that start a live range, and its workspace
+    std::vector<TensorId> end;    // after the op
+  };
+  std::array<std::vector<AtOp>, kSectionCount> ops;
+  std::vector<TensorId> end_of_window;  // copies made in the first micro-batch and read in the further ones
+  std::vector<TensorId> throughout;
+};
+Lifetimes lifetimes(const Program& program);
+
+/// Alignment of tensors in an arena.
+inline constexpr std::int64_t kArenaAlignment = 64;
+
+using BytesByClass = std::array<std::int64_t, kTensorClassCount>;
+
+struct BytePlan {
+  BytesByClass persistent = {};      // persistent tensors only
+  std::int64_t persistent_total = 0;
+  std::int64_t live_peak = 0;        // most bytes alive at once, everything included
+  BytesByClass at_peak = {};
+  Phase peak_phase = Phase::forward;
+  std::string peak_op;
+  std::int64_t activation_peak = 0;  // most bytes of activations at once
+  std::int64_t workspace_peak = 0;   // largest workspace
+  std::int64_t arena_bytes = 0;      // what packing needs, alignment included
+  std::vector<std::int64_t> arena_offset;  // of each tensor
+  struct Sample {
+    Phase phase = Phase::forward;
+    std::int64_t live = 0;
+  };
+  std::vector<Sample> timeline;      // after each op of the first micro-batch, then of the update
+};
+/// `storage_bytes` of a backend may differ from the formats' (the reference backend); the plan counts the formats'.
+BytePlan plan_bytes(const Program& program);
+
+/// Bytes that an update must move from and to DRAM whatever the order of its ops: every persistent tensor is read and, when
+/// it is changed, written once, and activations that outgrow the cache are written and read back. What the last-level cache
+/// can hold across updates is taken off once. A lower bound, for floors.
+struct DramTraffic {
+  std::int64_t read = 0, written = 0;
+};
+DramTraffic dram_traffic(const Program& program, std::int64_t cache_bytes);
+
+/// The largest micro-batch whose planned live peak fits into `memory_bytes`; 0 when not even one sequence fits.
+/// `live_peak_of(micro_batch)` must not fall as the micro-batch grows.
+template <typename F>
+std::int64_t largest_micro_batch(std::int64_t memory_bytes, F&& live_peak_of) {
+  std::int64_t low = 0, high = 1;
+  while (high < (std::int64_t{1} << 40) && live_peak_of(high) <= memory_bytes) low = high, high *= 2;
+  while (high - low > 1) {
+    const std::int64_t middle = low + (high - low) / 2;
+    (live_peak_of(middle) <= memory_bytes ? low : high) = middle;
+  }
+  return low;
+}
+
+}  // namespace mixroof
