@@ -56,10 +56,14 @@ def main():
     parser.add_argument("--updates", type=int, default=10)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--fused", action="store_true", help="the fused AdamW instead of the default one")
+    parser.add_argument("--keep-grads", action="store_true", help="zero gradients in place instead of freeing them")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(1)
     model = Gpt2(*SHAPES[args.model])
+    for parameter in model.parameters():
+        if parameter.dim() == 2:
+            nn.init.normal_(parameter, 0.0, 0.02)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=args.fused or None)
     seconds = []
     for update in range(args.updates + 2):
@@ -69,7 +73,7 @@ def main():
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=not args.keep_grads)
         if update >= 2:  # the first two warm caches and allocator
             seconds.append(time.perf_counter() - start)
     low, median, high = statistics.quantiles(seconds, n=4)
