@@ -13,8 +13,10 @@
 namespace mixroof {
 
 enum class LossScaling : std::uint8_t { none, dynamic };
-/// How FP8 tensors get their scales; `none` for recipes without FP8.
-enum class Fp8Scaling : std::uint8_t { none, delayed };
+/// How FP8 tensors get their scales; `none` for recipes without FP8. `delayed`: one a tensor, from the amaxes of past
+/// windows; the others from the very values that are quantized: `current` one a tensor, `channel` one a row along the
+/// product's reduction, `block128` and `mx32` one for 128 or 32 values along it (mx32: powers of two, E8M0).
+enum class Fp8Scaling : std::uint8_t { none, delayed, current, channel, block128, mx32 };
 
 struct Recipe {
   std::string_view name;

@@ -39,6 +39,9 @@ TEST(Recipe, BytesPerParameter_AreThoseOfTheDesign) {
       {"fp16-master", {2 + 4 + 2 + 8, 18}},   {"bf16-autocast", {4 + 0 + 4 + 8, 16}},
       {"bf16-master", {2 + 4 + 2 + 8, 18}},   {"fp8-hybrid", {2 + 4 + 2 + 8, 18}},
       {"fp16-pure", {2 + 0 + 2 + 2 * 2, 10}}, {"bf16-pure", {2 + 0 + 2 + 2 * 2, 10}},
+      {"fp16-nomaster", {2 + 0 + 2 + 8, 14}}, {"bf16-nomaster", {2 + 0 + 2 + 8, 14}},
+      {"fp16-master-fp32grad", {2 + 4 + 4 + 8, 18}}, {"bf16-master-fp32grad", {2 + 4 + 4 + 8, 18}},
+      {"fp16-master-unscaled", {2 + 4 + 2 + 8, 18}},
   };
   for (const auto& [name, bytes] : expected) {
     EXPECT_EQ(find_recipe(name).bytes_per_parameter(), bytes.one_micro_batch) << name;
@@ -46,9 +49,11 @@ TEST(Recipe, BytesPerParameter_AreThoseOfTheDesign) {
   }
 }
 
-TEST(Recipe, LossScaling_GoesWithFp16) {
+TEST(Recipe, LossScaling_GoesWithFp16_ButForTheOneThatShowsItsAbsence) {
   for (const Recipe& recipe : all_recipes())
-    EXPECT_EQ(recipe.loss_scaling == LossScaling::dynamic, recipe.matmul_forward == Format::fp16) << recipe.name;
+    EXPECT_EQ(recipe.loss_scaling == LossScaling::dynamic,
+              recipe.matmul_forward == Format::fp16 && recipe.name != "fp16-master-unscaled")
+        << recipe.name;
 }
 
 TEST(Recipe, Families_KeepTheirFormatsBetweenOps) {

@@ -22,6 +22,12 @@ namespace mixroof {
 Problem gelu_problem(std::int64_t count, Format x, Format y);
 Problem gelu_backward_problem(std::int64_t count, Format dy, Format x, Format dx);
 
+/// SwiGLU (arXiv 2002.05202): y = silu(gate)·up, silu(t) = t/(1 + e^-t). gate_up[rows, 2·width]: the gate's columns, then
+/// up's; y[rows,width].
+Problem swiglu_problem(std::int64_t rows, std::int64_t width, Format gate_up, Format y);
+/// Operands: dy[rows,width], gate_up[rows, 2·width], dgate_up[rows, 2·width].
+Problem swiglu_backward_problem(std::int64_t rows, std::int64_t width, Format dy, Format gate_up, Format dgate_up);
+
 const Kernel& activation_kernel();
 std::span<const Implementation> activation_cpu();
 

@@ -27,8 +27,14 @@
 
 namespace mixroof {
 
+/// `packed`: several documents a row, attention never across. An operand first_key int32[batch*seq] follows qkv: the place
+/// in its row where the document of this position begins (so a query reads keys first_key … itself).
 struct AttentionShape {
   std::int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  bool packed = false;
+  /// Packed: query-key pairs of a micro-batch, for the FLOPs (documents are data; a program counts their mean). 0: all
+  /// that the causal half holds.
+  std::int64_t pairs = 0;
 };
 
 /// Every [batch*seq, …] operand has format `io`. Throws UsageError naming the dimension when the shape is impossible.

@@ -22,8 +22,11 @@
 
 namespace mixroof {
 
+/// context 0: no position table (the operands `positions` and `dpositions` are absent). `packed`: an operand position_ids
+/// int32[batch*seq] follows tokens and says which row of the position table each place takes (else its place in the row).
 struct EmbeddingShape {
   std::int64_t batch = 0, seq = 0, vocab = 0, context = 0, width = 0;
+  bool packed = false;
 };
 
 Problem embedding_forward_problem(const EmbeddingShape& shape, Format params, Format out);

@@ -2,6 +2,8 @@
 //
 //   forward  operands: x[rows,width], weight[width], bias[width], y[rows,width], mean[rows] fp32, rstd[rows] fp32
 //   backward operands: dy, x, weight, mean, rstd, dresidual[rows,width], dx, dweight[width], dbias[width]
+//   rms_forward  operands: x, weight, y, rstd fp32;   rms_backward operands: dy, x, weight, rstd, dresidual, dx, dweight
+//   RMSNorm (arXiv 1910.07467): no mean, no bias; rstd = 1/√(Σx²/width + eps)
 // dx = gradient through the norm + dresidual (flag residual=1; with residual=0 the operand is absent): summed in fp32
 // and rounded once. `accumulate` concerns dweight and dbias, which are then read_write. Constant: eps.
 //
@@ -29,6 +31,10 @@ namespace mixroof {
 Problem norm_forward_problem(std::int64_t rows, std::int64_t width, Format x, Format params, Format y, double eps);
 Problem norm_backward_problem(std::int64_t rows, std::int64_t width, Format dy, Format x, Format params, Format dx,
                               Format grads, bool residual, bool accumulate, double eps);
+
+Problem rms_norm_forward_problem(std::int64_t rows, std::int64_t width, Format x, Format params, Format y, double eps);
+Problem rms_norm_backward_problem(std::int64_t rows, std::int64_t width, Format dy, Format x, Format params, Format dx,
+                                  Format grads, bool residual, bool accumulate, double eps);
 
 const Kernel& norm_kernel();
 std::span<const Implementation> norm_cpu();
