@@ -77,20 +77,6 @@ void set_update(RunConfig& config, const RunOptions& o) {
   update.schedule = static_cast<Schedule>(found - schedules.begin());
 }
 
-/// parse_recipes, where the word "main" stands for all but the diagnostic ones.
-std::vector<const Recipe*> chosen_recipes(const std::string& list) {
-  std::string expanded;
-  for (const std::string& word : words(list)) {
-    if (word != "main") {
-      expanded += "," + word;
-      continue;
-    }
-    for (const Recipe& recipe : all_recipes())
-      if (!recipe.diagnostic) expanded += "," + std::string(recipe.name);
-  }
-  return parse_recipes(expanded.empty() ? expanded : expanded.substr(1));
-}
-
 }  // namespace
 
 void declare_run_options(CLI::App& app, RunOptions& o) {
@@ -98,7 +84,7 @@ void declare_run_options(CLI::App& app, RunOptions& o) {
   app.add_option("--model", o.model, "a name (mixroof list models) or a Hugging Face config.json")
       ->capture_default_str();
   app.add_option("--recipes", o.recipes,
-                 "names (mixroof list recipes), 'all', or 'main' for all but the diagnostic ones")
+                 "names (mixroof list recipes), 'main', or 'all' with variations and diagnostic ones")
       ->capture_default_str();
   app.add_option("--tokens-per-update", o.tokens_per_update, "positions of one update, the same for every recipe")
       ->capture_default_str();
@@ -131,7 +117,7 @@ RunConfig make_config(const RunOptions& o, const std::vector<std::string>& comma
   RunConfig config;
   config.device = o.device;
   config.model = find_model(o.model);
-  config.recipes = chosen_recipes(o.memory_pass.empty() ? o.recipes : o.memory_pass);
+  config.recipes = parse_recipes(o.memory_pass.empty() ? o.recipes : o.memory_pass);
   set_batch(config, o);
   if (o.updates < 1) refuse("--updates", std::to_string(o.updates), "at least 1 is needed");
   config.updates = o.updates;

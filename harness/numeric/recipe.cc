@@ -55,7 +55,8 @@ constexpr Recipe kRecipes[] = {
      .matmul_gradient = Format::fp16,
      .between = Format::fp16,
      .stream = Format::fp16,
-     .loss_scaling = LossScaling::dynamic},
+     .loss_scaling = LossScaling::dynamic,
+     .variation = true},
     {.name = "bf16-autocast",
      .summary = "FP32 parameters cast to BF16 for matrix products",
      .params = Format::fp32,
@@ -85,7 +86,8 @@ constexpr Recipe kRecipes[] = {
      .matmul_forward = Format::bf16,
      .matmul_gradient = Format::bf16,
      .between = Format::bf16,
-     .stream = Format::bf16},
+     .stream = Format::bf16,
+     .variation = true},
     {.name = "fp8-hybrid",
      .summary =
          "bf16-master with the layers' products in FP8: E4M3 forward, E5M2 gradients, delayed scaling per tensor",
@@ -186,19 +188,22 @@ const Recipe& find_recipe(std::string_view name) {
 
 std::vector<const Recipe*> parse_recipes(std::string_view list) {
   std::vector<const Recipe*> recipes;
-  if (list == "all") {
-    for (const Recipe& recipe : kRecipes) recipes.push_back(&recipe);
-    return recipes;
-  }
+  const auto add = [&](const Recipe& recipe) {
+    if (std::find(recipes.begin(), recipes.end(), &recipe) != recipes.end())
+      throw UsageError("recipe '" + std::string(recipe.name) + "' is given twice; name each recipe once");
+    recipes.push_back(&recipe);
+  };
   while (true) {
     const std::size_t comma = list.find(',');
     const std::string_view name = list.substr(0, comma);
     if (name.empty())
-      throw UsageError("a recipe name is empty; give names separated by commas, or all (mixroof list recipes)");
-    const Recipe& recipe = find_recipe(name);
-    if (std::find(recipes.begin(), recipes.end(), &recipe) != recipes.end())
-      throw UsageError("recipe '" + std::string(name) + "' is given twice; name each recipe once");
-    recipes.push_back(&recipe);
+      throw UsageError("a recipe name is empty; give names separated by commas, main or all (mixroof list recipes)");
+    if (name == "all" || name == "main") {
+      for (const Recipe& recipe : kRecipes)
+        if (name == "all" || !(recipe.diagnostic || recipe.variation)) add(recipe);
+    } else {
+      add(find_recipe(name));
+    }
     if (comma == std::string_view::npos) return recipes;
     list.remove_prefix(comma + 1);
   }

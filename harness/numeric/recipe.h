@@ -31,6 +31,7 @@ struct Recipe {
   Format stream;                     // residual stream, norm outputs and their gradients
   LossScaling loss_scaling = LossScaling::none;
   Fp8Scaling fp8 = Fp8Scaling::none;
+  bool variation = false;            // varies the row before it in one respect; left out of "main"
   bool diagnostic = false;           // made to show one loss; never a recommendation
   std::string_view shows = {};       // the loss a diagnostic recipe shows
 
@@ -44,7 +45,8 @@ struct Recipe {
 std::span<const Recipe> all_recipes();
 /// Throws UsageError with the nearest names.
 const Recipe& find_recipe(std::string_view name);
-/// "a,b,c" or "all" (every recipe of the table, diagnostic ones last); empty or unknown names throw UsageError.
+/// Names separated by commas; "all" stands for every recipe of the table (diagnostic ones last), "main" for those that are
+/// neither diagnostic nor a variation. Empty, unknown and repeated names throw UsageError.
 std::vector<const Recipe*> parse_recipes(std::string_view list);
 
 }  // namespace mixroof

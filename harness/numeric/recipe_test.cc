@@ -105,6 +105,11 @@ TEST(ParseRecipes, All_IsTheWholeTable) {
   for (std::size_t i = 0; i < recipes.size(); ++i) EXPECT_EQ(recipes[i], &all_recipes()[i]);
 }
 
+TEST(ParseRecipes, Main_LeavesOutDiagnosticOnesAndVariations_AndMayBeExtended) {
+  EXPECT_EQ(names(parse_recipes("main,bf16-pure")),
+            (std::vector<std::string>{"fp32", "fp16-autocast", "fp16-master", "bf16-autocast", "bf16-master", "fp8-hybrid", "bf16-pure"}));
+}
+
 TEST(ParseRecipes, UnknownName_IsRefusedWithNearNames) {
   EXPECT_THAT(usage_error("bf16-mastr"), HasSubstr("unknown recipe 'bf16-mastr'; did you mean bf16-master"));
   EXPECT_THAT(usage_error("fp32, fp16-master"), HasSubstr("' fp16-master'"));  // blanks are not trimmed, and visible
@@ -115,6 +120,7 @@ TEST(ParseRecipes, EmptyAndRepeatedNames_AreRefused) {
   EXPECT_THAT(usage_error("fp32,"), HasSubstr("empty"));
   EXPECT_THAT(usage_error(",fp32"), HasSubstr("empty"));
   EXPECT_THAT(usage_error("fp32,bf16-pure,fp32"), HasSubstr("'fp32' is given twice"));
+  EXPECT_THAT(usage_error("main,fp32"), HasSubstr("'fp32' is given twice"));
 }
 
 }  // namespace
