@@ -55,7 +55,7 @@ class Steps {
       bench_.put_workload(static_cast<std::int64_t>(record.loss.size()));
       find_reference(record);
     }
-    Json row = step_json(record, nullptr, reference_loss_.value_or(std::vector<double>{}), std::nullopt,
+    Json row = step_json(record, reference_loss_.value_or(std::vector<double>{}), std::nullopt,
                          Roofline({}, {}), bench_.config());
     row["speedup_vs_fp32_reason"] = "recipes ran one after the other (mixroof run interleaves them)";
     row["memory_reason"] = "not observed here (mixroof run gives each recipe a process of its own)";
@@ -65,7 +65,7 @@ class Steps {
  private:
   /// Untimed where fp32 is not the recipe that ran first.
   void find_reference(const StepRecord& record) {
-    if (record.recipe->name == "fp32")
+    if (record.recipe->name == kBaselineRecipe)
       reference_loss_ = record.loss;
     else if (!reference_loss_)
       reference_loss_ = fp32_losses(bench_.config(), bench_.data(), bench_.backend(),

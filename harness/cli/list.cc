@@ -168,36 +168,24 @@ Listing list_hardware() {
   return list;
 }
 
-/// Rows that `run` measures on this machine; nothing is measured here.
-struct PlannedCeilings {
-  Listing list{
-      .table = Table({{"id"}, {"kind", Align::left, 2}, {"unit", Align::left, 3}, {"working set", Align::right, 1}})};
-
-  void add(std::string id, CeilingKind kind, std::optional<std::int64_t> working_set) {
-    const std::string_view unit = Ceiling{.id = id, .kind = kind, .path = {}}.unit();
-    list.rows.push_back(
-        {{"id", id}, {"kind", name(kind)}, {"unit", unit}, {"working_set_bytes", optional_or_null(working_set)}});
-    list.table.add_row(
-        {std::move(id), std::string(name(kind)), std::string(unit), working_set ? bytes_text(*working_set) : "-"});
-  }
-};
-
+/// What `run` measures on this machine; nothing is measured here. Candidates of one id compete, so ids repeat.
 Listing list_ceilings() {
   const std::unique_ptr<Backend> cpu = open_backend("cpu").backend;
-  const DeviceFacts& facts = cpu->facts();
-  PlannedCeilings planned;
-  planned.add("compute/fp32", CeilingKind::compute, std::nullopt);
-  if (facts.has_path("avx512_bf16")) planned.add("compute/bf16", CeilingKind::compute, std::nullopt);
-  for (const Format format : {Format::fp32, Format::tf32, Format::fp16, Format::bf16})
-    if (facts.has_arithmetic(format))
-      planned.add(fmt::format("compute/{}_matmul", name(format)), CeilingKind::compute, std::nullopt);
-  const std::vector<MemoryLevel> levels = memory_levels(facts);
-  for (std::size_t level = 0; level <= levels.size(); ++level)
-    if (const std::int64_t bytes = working_set_bytes(levels, level); bytes > 0)
-      for (const char* mix : {"read", "write", "copy", "triad"})
-        planned.add(fmt::format("bandwidth/{}/{}", level < levels.size() ? levels[level].name : kDramLevel, mix),
-                    CeilingKind::bandwidth, bytes);
-  return planned.list;
+  Listing list{
+      .table = Table({{"id"}, {"kind", Align::left, 2}, {"unit", Align::left, 3}, {"working set", Align::right, 1}})};
+  std::set<std::string> seen;
+  for (const CeilingCandidate& candidate : ceiling_candidates(*cpu)) {
+    const Ceiling& c = candidate.ceiling;
+    if (!seen.insert(c.id).second) continue;
+    const bool walks = c.kind == CeilingKind::bandwidth;
+    list.rows.push_back({{"id", c.id},
+                         {"kind", name(c.kind)},
+                         {"unit", c.unit()},
+                         {"working_set_bytes", walks ? Json(c.working_set_bytes) : Json(nullptr)}});
+    list.table.add_row(
+        {c.id, std::string(name(c.kind)), std::string(c.unit()), walks ? bytes_text(c.working_set_bytes) : "-"});
+  }
+  return list;
 }
 
 struct NamedList {

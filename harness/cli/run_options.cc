@@ -131,7 +131,6 @@ RunConfig make_config(const RunOptions& o, const std::vector<std::string>& comma
   config.budget_s = parse_duration_s(o.budget, "--budget");
   if (config.budget_s < 1) refuse("--budget", o.budget, "at least 1s is needed for a sample of everything");
   config.seed = o.seed;
-  config.data_file = o.data;
   config.command = command;
   config.workload_options =
       fmt::format("--device {} --model {} --tokens-per-update {} --seq {} --micro-batch {} --seed {}", o.device,

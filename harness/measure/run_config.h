@@ -24,7 +24,6 @@ struct RunConfig {
   bool measure_ceilings = true, measure_kernels = true, measure_steps = true;
   double budget_s = 120;            // wall time of the whole run
   std::uint64_t seed = 1;
-  std::string data_file;            // empty: synthetic
   std::vector<std::string> command; // as typed, for the document
   /// Options that repeat this workload ("--model gpt2-10m --seq 128 …"), for repro lines.
   std::string workload_options;
@@ -41,7 +40,6 @@ struct RunConfig {
 struct RunEvents {
   std::function<void(const std::string& what, std::size_t done, std::size_t total)> show;
   std::function<void(const std::string& line)> finish_case;
-  std::function<void()> checkpoint;       // something finished: make it durable
   std::function<bool()> stop;             // true: finish the current sample and end
   bool stopped() const { return stop && stop(); }
 };

@@ -165,13 +165,13 @@ void set_roofs(Json& row, const StepRecord& step, const Summary& time, const Roo
 }
 
 /// Ratio of FP32's time to this recipe's, block by block: both were measured within moments of each other.
-Json speedup_json(const StepRecord& step, const StepRecord* baseline) {
-  if (baseline == nullptr) return nullptr;
+Json speedup_json(const StepRecord& step) {
   std::vector<double> ratios;
-  for (std::size_t b = 0; b < std::min(step.block_median_s.size(), baseline->block_median_s.size()); ++b) {
-    const double ratio = baseline->block_median_s[b] / step.block_median_s[b];
+  for (std::size_t b = 0; b < step.baseline_block_median_s.size(); ++b) {
+    const double ratio = step.baseline_block_median_s[b] / step.block_median_s[b];
     if (std::isfinite(ratio)) ratios.push_back(ratio);
   }
+  if (ratios.empty()) return nullptr;
   const Summary summary = summarize(ratios);
   return {{"median", number_or_null(summary.median)}, {"low", number_or_null(summary.low)}, {"high", number_or_null(summary.high)}};
 }
@@ -314,7 +314,7 @@ Json in_step_json(const StepRecord& step, const Slice& s, const Roofline& roofli
   return row;
 }
 
-Json step_json(const StepRecord& step, const StepRecord* baseline, const std::vector<double>& reference_loss,
+Json step_json(const StepRecord& step, const std::vector<double>& reference_loss,
                const std::optional<MemoryObservation>& memory, const Roofline& roofline, const RunConfig& config) {
   Json row = {{"recipe", step.recipe->name}, {"status", nullptr}, {"reason", nullptr}, {"diagnostic", step.recipe->diagnostic},
               {"formats", step.formats}};
@@ -346,7 +346,7 @@ Json step_json(const StepRecord& step, const StepRecord* baseline, const std::ve
     row["time_s"] = stat_to_json(time);
     row["warm_up_s"] = step.warm_up_s;
     row["tokens_per_s"] = stat_to_json(rates(time, tokens));
-    row["speedup_vs_fp32"] = speedup_json(step, baseline);
+    row["speedup_vs_fp32"] = speedup_json(step);
     if (!step.skipped_s.empty()) row["skipped_time_s"] = stat_to_json(summary_of(step.skipped_s));
     for (std::size_t p = 0; p < kPhaseCount; ++p)
       row["phases"][std::string(name(static_cast<Phase>(p)))] = stat_to_json(summary_of(step.phase_s[p]));

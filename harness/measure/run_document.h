@@ -25,9 +25,8 @@ std::vector<Json> kernel_json(const KernelRecord& record, const Roofline& roofli
 /// The row of a problem inside a recipe's traced updates.
 Json in_step_json(const StepRecord& step, const Slice& slice, const Roofline& roofline, const RunConfig& config);
 
-/// The row of a recipe. `baseline`: fp32's record, null when it was not timed. `reference_loss`: fp32's losses, empty when
-/// unknown. `memory`: nothing until its pass is done.
-Json step_json(const StepRecord& step, const StepRecord* baseline, const std::vector<double>& reference_loss,
+/// The row of a recipe. `reference_loss`: fp32's losses, empty when unknown. `memory`: nothing until its pass is done.
+Json step_json(const StepRecord& step, const std::vector<double>& reference_loss,
                const std::optional<MemoryObservation>& memory, const Roofline& roofline, const RunConfig& config);
 Json memory_json(const MemoryObservation& seen, std::int64_t parameters);
 MemoryObservation read_memory(const Json& memory);

@@ -47,10 +47,7 @@ RunStatus Session::run() {
   return status;
 }
 
-void Session::checkpoint() {
-  checkpoint_document(out_, document_.json());
-  if (events_.checkpoint) events_.checkpoint();
-}
+void Session::checkpoint() { checkpoint_document(out_, document_.json()); }
 
 void Session::measure_ceilings(double budget_s, const char* what) {
   if (events_.show) events_.show(what, 0, 0);
@@ -73,7 +70,7 @@ void Session::measure_steps(double budget_s) {
     if (std::none_of(distinct.begin(), distinct.end(), [&](const StepRecord& known) { return known.recipe == step.recipe; }))
       distinct.push_back(std::move(step));
   steps_ = std::move(distinct);
-  const bool has_fp32 = std::any_of(steps_.begin(), steps_.end(), [](const StepRecord& step) { return step.recipe->name == "fp32"; });
+  const bool has_fp32 = std::any_of(steps_.begin(), steps_.end(), [](const StepRecord& step) { return step.recipe->name == kBaselineRecipe; });
   if (!has_fp32 && !steps_.empty() && !stopped())
     reference_loss_ = fp32_losses(config_, data_, backend_, static_cast<std::int64_t>(steps_.front().loss.size()), events_);
   put_steps(steps_);
@@ -115,13 +112,13 @@ void Session::measure_kernels(double budget_s) {
 void Session::put_steps(const std::vector<StepRecord>& steps) {
   const StepRecord* fp32 = nullptr;
   for (const StepRecord& step : steps)
-    if (fp32 == nullptr && step.recipe->name == "fp32" && step.status == Status::ok) fp32 = &step;
+    if (fp32 == nullptr && step.recipe->name == kBaselineRecipe && step.status == Status::ok) fp32 = &step;
   std::vector<std::string_view> seen;
   for (const StepRecord& step : steps) {
     if (std::find(seen.begin(), seen.end(), step.recipe->name) != seen.end()) continue;
     seen.push_back(step.recipe->name);
     const auto memory = memory_.find(std::string(step.recipe->name));
-    Json row = step_json(step, fp32, fp32 != nullptr ? fp32->loss : reference_loss_,
+    Json row = step_json(step, fp32 != nullptr ? fp32->loss : reference_loss_,
                          memory == memory_.end() ? std::nullopt : memory->second.seen, roofline(), config_);
     if (row["memory"].is_null() && memory != memory_.end()) row["memory_reason"] = memory->second.reason;
     document_.put_step(std::move(row));

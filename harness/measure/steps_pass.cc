@@ -14,7 +14,7 @@
 namespace mixroof {
 namespace {
 
-constexpr double kMemoryShare = 0.8;  // of the free bytes that one group of recipes may plan for
+constexpr double kMemoryShare = 0.8;  // of the free bytes
 
 std::int64_t now_update(const StepRecord& record) { return static_cast<std::int64_t>(record.loss.size()); }
 
@@ -97,12 +97,11 @@ std::int64_t planned_bytes(const RunConfig& config, const Recipe& recipe, const 
   return plan_bytes(config.lower_for(recipe, target)).arena_bytes;
 }
 
-/// Recipes in groups whose plans fit memory together, fp32 (the baseline of speed-ups) in the first place of each.
-std::vector<std::vector<const Recipe*>> groups_that_fit(const RunConfig& config, Backend& backend) {
-  const auto limit = static_cast<std::int64_t>(kMemoryShare * static_cast<double>(backend.memory_free_bytes()));
+/// Recipes in groups whose plans fit `limit` bytes together, the baseline in the first place of each.
+std::vector<std::vector<const Recipe*>> groups_that_fit(const RunConfig& config, Backend& backend, std::int64_t limit) {
   const Recipe* baseline = nullptr;
   for (const Recipe* recipe : config.recipes)
-    if (recipe->name == "fp32") baseline = recipe;
+    if (recipe->name == kBaselineRecipe) baseline = recipe;
   const std::int64_t base = baseline != nullptr ? planned_bytes(config, *baseline, backend.target()) : 0;
   std::vector<std::vector<const Recipe*>> groups;
   std::int64_t used = 0;
@@ -153,6 +152,7 @@ class Group {
                                        static_cast<std::size_t>(done), static_cast<std::size_t>(updates));
         run_block(*runner, config_, data_, count);
       }
+      share_baseline_block();
       done += count;
       on_round();
       const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -174,6 +174,15 @@ class Group {
   }
 
  private:
+  /// Each record keeps the baseline's time of the same moments, whichever group it runs in.
+  void share_baseline_block() {
+    const auto baseline = std::find_if(runners_.begin(), runners_.end(),
+                                       [](const Runner& runner) { return runner.record->recipe->name == kBaselineRecipe; });
+    if (baseline == runners_.end()) return;
+    for (Runner& runner : runners_)
+      runner.record->baseline_block_median_s.push_back(baseline->record->block_median_s.back());
+  }
+
   const RunConfig& config_;
   const TokenData& data_;
   Backend& backend_;
@@ -202,7 +211,9 @@ double run_recorded_update(Execution& execution, const RunConfig& config, const 
 std::vector<StepRecord> run_steps(const RunConfig& config, const TokenData& data, Backend& backend, const StepsOptions& options,
                                   const RunEvents& events, const std::function<void(const std::vector<StepRecord>&)>& on_block) {
   const std::vector<std::vector<float>> parameters = initial_parameters(config.model, config.seed);
-  const std::vector<std::vector<const Recipe*>> groups = groups_that_fit(config, backend);
+  const auto free_share = static_cast<std::int64_t>(kMemoryShare * static_cast<double>(backend.memory_free_bytes()));
+  const std::vector<std::vector<const Recipe*>> groups =
+      groups_that_fit(config, backend, options.memory_bytes > 0 ? options.memory_bytes : free_share);
   std::vector<StepRecord> records;
   std::size_t members = 0;
   for (const auto& group : groups) members += group.size();
@@ -226,7 +237,7 @@ std::vector<double> fp32_losses(const RunConfig& config, const TokenData& data, 
                                 const RunEvents& events) {
   std::vector<double> losses;
   try {
-    Execution execution(config.lower_for(find_recipe("fp32"), backend.target()), backend, Placement::arena);
+    Execution execution(config.lower_for(find_recipe(kBaselineRecipe), backend.target()), backend, Placement::arena);
     execution.initialize(initial_parameters(config.model, config.seed), 1.0);
     for (std::int64_t update = 0; update < updates && !events.stopped(); ++update) {
       if (events.show) events.show("fp32 losses to compare with", static_cast<std::size_t>(update), static_cast<std::size_t>(updates));

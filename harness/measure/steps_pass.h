@@ -18,6 +18,9 @@ namespace mixroof {
 /// Updates at the start of training whose times are kept apart: caches, pages and branch predictors settle.
 inline constexpr std::int64_t kWarmUpUpdates = 2;
 
+/// What speed-ups and numerics are set against.
+inline constexpr std::string_view kBaselineRecipe = "fp32";
+
 /// What one recipe did. Vectors are in the order of updates.
 struct StepRecord {
   const Recipe* recipe = nullptr;
@@ -26,6 +29,7 @@ struct StepRecord {
   std::vector<double> warm_up_s, applied_s, skipped_s;   // warm-up updates are in none of the other two
   std::array<std::vector<double>, kPhaseCount> phase_s;  // of the applied updates
   std::vector<double> block_median_s;                    // of applied updates, NaN for a block without one
+  std::vector<double> baseline_block_median_s;           // of the baseline beside it, block by block; empty without one
   std::vector<double> loss, grad_norm, loss_scale;       // every attempted update, warm-up included
   UpdateOutcome last;
   // Of the program, for roofs and tables.
@@ -54,6 +58,7 @@ struct StepsOptions {
   double budget_s = 60;               // of this pass; fewer updates are run when it ends, the same for every recipe
   std::int64_t updates_per_block = 2;
   std::int64_t traced_updates = 5;
+  std::int64_t memory_bytes = 0;      // that the recipes of a group may plan for together; 0: four fifths of what is free
 };
 
 /// Runs the recipes of `config` in groups that fit memory, FP32 in each when it was asked for. `on_block` is called after
