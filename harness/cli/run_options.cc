@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <sstream>
 
 #include "harness/cli/quantity.h"
@@ -51,15 +52,25 @@ void set_batch(RunConfig& config, const RunOptions& o) {
 }
 
 void set_loss_scale(RunConfig& config, const RunOptions& o) {
-  config.initial_loss_scale = o.init_scale;
+  UpdateConstants& update = config.lower.update;
+  if (!(o.scale_floor > 0 && std::isfinite(o.scale_ceiling) && o.scale_floor <= o.scale_ceiling))
+    refuse("--scale-floor", fmt::format("{:g} and --scale-ceiling {:g}", o.scale_floor, o.scale_ceiling),
+           "must be above 0 and at most the ceiling");
+  if (!(o.growth_interval >= 1 && o.growth_interval == std::floor(o.growth_interval)))
+    refuse("--growth-interval", fmt::format("{:g}", o.growth_interval), "must be a whole number of updates, at least 1");
+  update.floor = o.scale_floor;
+  update.ceiling = o.scale_ceiling;
+  update.growth_interval = o.growth_interval;
   config.lower.dynamic_scale = o.loss_scale == "dynamic";
-  if (o.loss_scale == "none")
+  if (o.loss_scale == "dynamic")
+    config.initial_loss_scale = o.init_scale;
+  else if (o.loss_scale == "none")
     config.initial_loss_scale = 1;
-  else if (o.loss_scale != "dynamic")
+  else
     config.initial_loss_scale = parse_number(o.loss_scale, "--loss-scale (dynamic, none or a number)");
-  if (!(config.initial_loss_scale >= 1 && config.initial_loss_scale <= config.lower.update.ceiling))
+  if (!(config.initial_loss_scale >= update.floor && config.initial_loss_scale <= update.ceiling))
     refuse("initial loss scale", fmt::format("{:g}", config.initial_loss_scale),
-           fmt::format("must lie between 1 and {:.0f}", config.lower.update.ceiling));
+           fmt::format("must lie between --scale-floor {:g} and --scale-ceiling {:g}", update.floor, update.ceiling));
 }
 
 void set_update(RunConfig& config, const RunOptions& o) {
@@ -103,6 +114,12 @@ void declare_run_options(CLI::App& app, RunOptions& o) {
   app.add_option("--loss-scale", o.loss_scale, "of recipes with loss scaling: dynamic, none or a fixed number")
       ->capture_default_str();
   app.add_option("--init-scale", o.init_scale, "where dynamic loss scaling starts")->capture_default_str();
+  app.add_option("--scale-floor", o.scale_floor, "least dynamic loss scale; an overflow there ends the recipe")
+      ->capture_default_str();
+  app.add_option("--scale-ceiling", o.scale_ceiling, "largest dynamic loss scale; growth past it is not taken")
+      ->capture_default_str();
+  app.add_option("--growth-interval", o.growth_interval, "applied updates in a row before dynamic loss scaling doubles")
+      ->capture_default_str();
   app.add_option("--clip", o.clip, "largest global gradient norm; 0: no clipping")->capture_default_str();
   app.add_option("--lr", o.learning_rate, "learning rate")->capture_default_str();
   app.add_option("--schedule", o.schedule, "constant, linear or cosine")->capture_default_str();

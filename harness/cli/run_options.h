@@ -16,7 +16,8 @@ struct RunOptions {
   std::string loss_scale = "dynamic", schedule = "constant", accumulate_in = "fp32";
   std::int64_t tokens_per_update = 512, seq = 128, micro_batch = 0, updates = 24, vocab = 0;
   std::uint64_t seed = 1;
-  double init_scale = 65536, clip = 1.0, learning_rate = 3e-4, warmup = 0;
+  double init_scale = 65536, scale_floor = 1, scale_ceiling = 16777216, growth_interval = 2000;
+  double clip = 1.0, learning_rate = 3e-4, warmup = 0;
   std::string memory_pass;  // hidden: only the memory pass of this recipe, JSON on stdout
 };
 

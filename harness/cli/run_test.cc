@@ -107,6 +107,28 @@ TEST_F(Run, SkippedUpdates_AreCountedAndLeftOutOfTheTime) {
   EXPECT_TRUE(step.at("speedup_vs_fp32").is_null());
 }
 
+TEST_F(Run, LS2_OverflowAtTheFloor_EndsThatRecipe_AndTheOthersGoOn) {
+  const ProgramResult result = run("--updates 6 --budget 8s --parts steps --recipes fp16-master,bf16-master --init-scale 1099511627776 "
+                                   "--scale-floor 1099511627776 --scale-ceiling 1099511627776 --out " + out.string());
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  const Json document = read_document(out);
+  EXPECT_TRUE(validate_document(document).empty());
+  const Json &fp16 = document.at("steps")[0], &bf16 = document.at("steps")[1];
+  EXPECT_EQ(fp16.at("status"), "failed");
+  EXPECT_THAT(fp16.at("reason").get<std::string>(), HasSubstr("floor of the loss scale"));
+  EXPECT_EQ(fp16.at("clocks").at("updates_attempted"), 1);
+  EXPECT_EQ(bf16.at("status"), "ok");
+  EXPECT_EQ(bf16.at("clocks").at("updates_attempted"), 6);
+}
+
+TEST_F(Run, StaticLossScale_IsKept) {
+  ASSERT_EQ(run("--updates 5 --budget 6s --parts steps --recipes fp16-master --loss-scale 256 --growth-interval 1 --out " + out.string()).exit_code, 0);
+  const Json scale = read_document(out).at("steps")[0].at("numerics").at("scale");
+  EXPECT_EQ(scale.at("initial"), 256);
+  EXPECT_EQ(scale.at("final"), 256);
+  EXPECT_EQ(scale.at("growths"), 0);
+}
+
 TEST_F(Run, SeveralMicroBatches_CarryFp32Gradients) {
   ASSERT_EQ(run("--micro-batch 1 --updates 5 --budget 6s --parts steps --recipes bf16-master --out " + out.string()).exit_code, 0);
   const Json document = read_document(out);
@@ -141,6 +163,9 @@ TEST_F(Run, BadInput_IsOneLineAndNothingIsMeasured) {
   EXPECT_THAT(refused("--parts kernel"), HasSubstr("kernels"));
   EXPECT_THAT(refused("--schedule cosin"), HasSubstr("cosine"));
   EXPECT_THAT(refused("--loss-scale dynamc"), HasSubstr("dynamic"));
+  EXPECT_THAT(refused("--init-scale 0.5"), HasSubstr("--scale-floor 1"));
+  EXPECT_THAT(refused("--scale-floor 4 --scale-ceiling 2"), HasSubstr("--scale-ceiling 2"));
+  EXPECT_THAT(refused("--growth-interval 0"), HasSubstr("--growth-interval 0"));
   EXPECT_THAT(refused("--device cuda", 3), HasSubstr("cuda"));
 }
 
