@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "harness/execute/kernel_check.h"
+#include "harness/execute/kernel_run.h"
 #include "harness/execute/oracle_test_support.h"
 #include "kernels/control.h"
 
@@ -102,27 +103,6 @@ inline void run_plan(Backend& backend, const Kernel& kernel, const Problem& prob
 inline void run_kernel(Backend& backend, const Kernel& kernel, const Problem& problem,
                        const std::vector<void*>& operands) {
   run_plan(backend, kernel, problem, *backend.prepare(problem), operands);
-}
-
-/// Runs the backend's plan once on these values (rounded to the operands' formats; write-only operands may be empty)
-/// and returns what every operand holds afterwards.
-inline std::vector<std::vector<double>> run_on(Backend& backend, const Kernel& kernel, const Problem& problem,
-                                               const std::vector<std::vector<double>>& inputs) {
-  MemoryResource& memory = backend.memory();
-  const std::vector<Operand> operands = kernel.operands(problem);
-  std::vector<void*> pointers;
-  for (std::size_t i = 0; i < operands.size(); ++i) {
-    pointers.push_back(memory.allocate(operands[i].bytes(), TensorClass::workspace));
-    if (operands[i].access != Access::write) backend.write(pointers[i], operands[i].format, inputs[i]);
-  }
-  run_kernel(backend, kernel, problem, pointers);
-  std::vector<std::vector<double>> results;
-  for (std::size_t i = 0; i < operands.size(); ++i) {
-    results.emplace_back(static_cast<std::size_t>(operands[i].count()));
-    backend.read(pointers[i], operands[i].format, results[i]);
-    memory.deallocate(pointers[i], operands[i].bytes(), TensorClass::workspace);
-  }
-  return results;
 }
 
 /// Runs the reference in place, one vector per operand. Write-only operands may come empty.
