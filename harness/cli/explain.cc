@@ -1,13 +1,11 @@
-// mixroof explain: topics are listed here, each has a file of its own.
-#include "harness/cli/explain.h"
-
+// mixroof explain: one topic of the list in harness/cli/explain/CMakeLists.txt.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <array>
 #include <memory>
 #include <vector>
 
+#include "harness/cli/explain/topic.h"
 #include "harness/cli/output.h"
 #include "harness/cli/subcommand.h"
 #include "harness/status.h"
@@ -15,22 +13,22 @@
 namespace mixroof::cli {
 namespace {
 
-struct Topic {
-  std::string_view name;
-  std::string (*text)(int width);
-};
-constexpr std::array kTopics = std::to_array<Topic>({{"formats", explain_formats}});
-
 std::vector<std::string> topic_names() {
   std::vector<std::string> names;
-  for (const Topic& topic : kTopics) names.emplace_back(topic.name);
+  for (const Topic& topic : all_topics()) names.push_back(topic.name);
   return names;
 }
 
+std::string topic_lines() {
+  std::string lines = "Topics:";
+  for (const Topic& topic : all_topics()) lines += fmt::format("\n  {:<14}{}", topic.name, topic.summary);
+  return lines;
+}
+
 int explain(const std::string& wanted) {
-  for (const Topic& topic : kTopics)
+  for (const Topic& topic : all_topics())
     if (topic.name == wanted) {
-      print(topic.text(output_width()));
+      print(page_text(topic.page(), output_width()));
       return kExitOk;
     }
   throw_unknown("topic", wanted, topic_names(), "mixroof explain --help");
@@ -41,6 +39,7 @@ Action declare(CLI::App& app) {
   app.add_option("topic", *topic, fmt::format("One of {}", fmt::join(topic_names(), ", ")))
       ->required()
       ->option_text("NAME");
+  app.footer(topic_lines() + "\n\n" + app.get_footer());
   return [topic] { return explain(*topic); };
 }
 
@@ -49,7 +48,7 @@ Action declare(CLI::App& app) {
 Subcommand explain_subcommand() {
   return {.name = "explain",
           .summary = "Small numeric examples, computed live",
-          .examples = "mixroof explain formats",
+          .examples = "mixroof explain formats\nmixroof explain scaling",
           .declare = declare};
 }
 

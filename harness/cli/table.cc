@@ -63,29 +63,6 @@ std::string without_control_characters(std::string text) {
   return text;
 }
 
-/// `text` in lines of at most `width`, broken at spaces, or inside words that are longer.
-std::vector<std::string> fold(const std::string& text, int width) {
-  std::vector<std::string> lines(1);
-  int used = 0;
-  std::size_t position = 0;
-  while (position < text.size()) {
-    const std::size_t space = std::min(text.find(' ', position), text.size());
-    const std::string word = text.substr(position, space - position);
-    position = space + 1;
-    const int needed = display_width(word);
-    if (used > 0 && used + 1 + needed > width) lines.emplace_back(), used = 0;
-    if (used > 0) lines.back() += ' ', ++used;
-    for (std::size_t at = 0; at < word.size();) {
-      const std::size_t begin = at;
-      const int cell = code_point_width(next_code_point(word, at));
-      if (used > 0 && used + cell > width) lines.emplace_back(), used = 0;
-      lines.back() += word.substr(begin, at - begin);
-      used += cell;
-    }
-  }
-  return lines;
-}
-
 std::string padded(const std::string& text, int width, Align align) {
   const std::string space(static_cast<std::size_t>(std::max(0, width - display_width(text))), ' ');
   return align == Align::right ? space + text : text + space;
@@ -172,6 +149,28 @@ int display_width(std::string_view text) {
   return width;
 }
 
+std::vector<std::string> fold(const std::string& text, int width) {
+  std::vector<std::string> lines(1);
+  int used = 0;
+  std::size_t position = 0;
+  while (position < text.size()) {
+    const std::size_t space = std::min(text.find(' ', position), text.size());
+    const std::string word = text.substr(position, space - position);
+    position = space + 1;
+    const int needed = display_width(word);
+    if (used > 0 && used + 1 + needed > width) lines.emplace_back(), used = 0;
+    if (used > 0) lines.back() += ' ', ++used;
+    for (std::size_t at = 0; at < word.size();) {
+      const std::size_t begin = at;
+      const int cell = code_point_width(next_code_point(word, at));
+      if (used > 0 && used + cell > width) lines.emplace_back(), used = 0;
+      lines.back() += word.substr(begin, at - begin);
+      used += cell;
+    }
+  }
+  return lines;
+}
+
 int output_width() {
   if (const char* columns = std::getenv("COLUMNS")) {
     const std::string_view text(columns);
@@ -204,7 +203,9 @@ std::string Table::text(int width) const {
   std::string text = line_of(columns_, layout, headers);
   for (const auto& row : rows_) text += line_of(columns_, layout, row);
   if (!layout.left_out.empty())
-    text += fmt::format("left out in {} columns of terminal: {}\n", width, fmt::join(layout.left_out, ", "));
+    for (const std::string& line : fold(
+             fmt::format("left out in {} columns of terminal: {}", width, fmt::join(layout.left_out, ", ")), width))
+      text += line + "\n";
   return text;
 }
 

@@ -35,6 +35,8 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
+/// `text` in lines of at most `width` cells, broken at spaces, or inside words that are longer.
+std::vector<std::string> fold(const std::string& text, int width);
 /// Cells that UTF-8 text takes in a terminal: none for combining marks, two for wide East Asian characters and emoji.
 int display_width(std::string_view text);
 /// Width for tables on stdout: COLUMNS when set, the terminal's, or 0 when stdout is no terminal.

@@ -6,8 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "harness/cli/explain.h"
-#include "harness/cli/table.h"
+#include "harness/cli/explain/topic.h"
 #include "harness/numeric/codec.h"
 
 namespace mixroof::cli {
@@ -15,16 +14,6 @@ namespace {
 
 constexpr std::array kShown = {Format::fp32, Format::tf32,     Format::fp16,
                                Format::bf16, Format::fp8_e4m3, Format::fp8_e5m2};
-
-/// NaN without the sign that a payload may carry.
-std::string number(double value) { return std::isnan(value) ? "nan" : fmt::format("{:.9g}", value); }
-
-/// 2^-10 rather than 0.0009765625 where the value is a power of two below 1.
-std::string small_number(double value) {
-  int exponent = 0;
-  const bool is_power_of_two = value > 0 && value < 1 && std::frexp(value, &exponent) == 0.5;
-  return is_power_of_two ? fmt::format("2^{}", exponent - 1) : number(value);
-}
 
 /// `value` after encoding and decoding, by the array codecs that training uses.
 float through(Format format, float value) {
@@ -35,7 +24,7 @@ float through(Format format, float value) {
   return back;
 }
 
-std::string limits_table(int width) {
+Table limits_table() {
   Table table({{"format"},
                {"bytes", Align::right},
                {"mantissa bits", Align::right, 3},
@@ -50,7 +39,7 @@ std::string limits_table(int width) {
                    number(f.max_finite), small_number(f.min_normal), small_number(f.min_subnormal),
                    small_number(f.epsilon), f.has_infinity ? "yes" : "no"});
   }
-  return table.text(width);
+  return table;
 }
 
 struct Example {
@@ -83,35 +72,51 @@ constexpr std::array kValues = std::to_array<Example>({{"1/3", 1.0f / 3},
                                                        {"infinity", kInfinity},
                                                        {"NaN", kNan}});
 
-std::string values_table(int width) {
+/// A narrow terminal shows the formats that lose most.
+int drop_order(Format format) {
+  switch (format) {
+    case Format::tf32:
+      return 3;
+    case Format::fp32:
+      return 2;
+    case Format::fp8_e5m2:
+      return 1;
+    default:
+      return 0;
+  }
+}
+
+Table values_table() {
   std::vector<Column> columns = {{"value"}};
-  for (const Format format : kShown) columns.push_back({std::string(name(format)), Align::right});
+  for (const Format format : kShown)
+    columns.push_back({std::string(name(format)), Align::right, drop_order(format)});
   Table table(columns);
   for (const Example& example : kValues) {
     std::vector<std::string> cells = {example.text};
     for (const Format format : kShown) cells.push_back(small_number(through(format, example.value)));
     table.add_row(cells);
   }
-  return table.text(width);
+  return table;
 }
 
-std::string decoding_text() {
-  int nans = 0;
+/// What the 256 bytes of fp8_e4m3 decode to.
+Table decoding_table() {
+  std::string nans;
   float largest = 0, smallest = kInfinity;
   for (int code = 0; code < 256; ++code) {
     const float value = decode_fp8_e4m3(static_cast<std::uint8_t>(code));
-    if (std::isnan(value)) ++nans;
+    if (std::isnan(value)) nans += fmt::format("{}0x{:02X}", nans.empty() ? "" : ", ", code);
     if (value > largest) largest = value;
     if (value > 0 && value < smallest) smallest = value;
   }
-  return fmt::format(
-      "The 256 bytes of fp8_e4m3: {} are NaN (0x7F gives {}, 0xFF gives {}), the largest value is {}, the smallest "
-      "positive "
-      "one {}.\n",
-      nans, number(decode_fp8_e4m3(0x7F)), number(decode_fp8_e4m3(0xFF)), number(largest), small_number(smallest));
+  Table table({{"bytes"}, {"decoded", Align::right}});
+  table.add_row({nans, "nan"});
+  table.add_row({"largest", number(largest)});
+  table.add_row({"smallest positive", small_number(smallest)});
+  return table;
 }
 
-std::string bf16_table(int width) {
+Table bf16_table() {
   constexpr std::array<std::uint32_t, 6> kPatterns = {0x3E89CCD5, 0x7F7FFFFF, 0x7F800001,
                                                       0x7FFF8C22, 0xFFFFFFFF, 0x7F800000};
   Table table({{"fp32 bits"},
@@ -125,23 +130,32 @@ std::string bf16_table(int width) {
     table.add_row({fmt::format("0x{:08X}", pattern), number(value), fmt::format("0x{:04X}", code),
                    number(decode_bf16(code)), number(decode_bf16(static_cast<std::uint16_t>(pattern >> 16)))});
   }
-  return table.text(width);
+  return table;
+}
+
+Page page() {
+  return {.summary = "A number format is a range and a spacing; training loses what falls outside the one or between the "
+                     "other.",
+          .sections = {{.title = "What each format can represent", .text = "", .table = limits_table()},
+                       {.title = "What each format makes of a value",
+                        .text = "Encoded and decoded now, by the codecs that training uses.",
+                        .table = values_table(),
+                        .note = "464 is the midpoint of 448 and the unused 480; the tie goes to the even code, 448."},
+                       {.title = "The 256 bytes of fp8_e4m3", .text = "", .table = decoding_table()},
+                       {.title = "FP32 to BF16, bit by bit",
+                        .text = "Rounded to nearest; cutting the low bits loses up to a whole spacing.",
+                        .table = bf16_table()}},
+          .rule = "round to nearest, ties to even, once. NaN stays NaN for every payload. fp16 and bf16 overflow to "
+                  "infinity; fp8 saturates: whatever is larger, infinities included, becomes the largest finite value "
+                  "and is counted. fp16 loses small gradients (its smallest is 2^-24) and needs loss scaling; bf16 keeps "
+                  "the range of fp32 and loses digits: its spacing below 1 is 2^-8, so that 0.999 and 1 - 1e-6 both "
+                  "become 1."};
 }
 
 }  // namespace
 
-std::string explain_formats(int width) {
-  return "What each format can represent\n\n" + limits_table(width) +
-         "\nWhat each format makes of a value (computed now, by the codecs that training uses)\n\n" +
-         values_table(width) +
-         "\n464 is the midpoint of 448 and the unused 480; the tie goes to the even code, 448.\n" + decoding_text() +
-         "\nFP32 to BF16, bit by bit\n\n" + bf16_table(width) +
-         "\nRule: round to nearest, ties to even, once. NaN stays NaN for every payload. fp16 and bf16 overflow to "
-         "infinity;\n"
-         "fp8 saturates: whatever is larger, infinities included, becomes the largest finite value and is counted.\n"
-         "fp16 loses small gradients (smallest 2^-24) and needs loss scaling; bf16 keeps the range of fp32 and loses "
-         "digits:\n"
-         "its spacing below 1 is 2^-8, so that 0.999 and 1 - 1e-6 both become 1.\n";
+Topic formats_topic() {
+  return {.name = "formats", .summary = "what each format can represent and what it rounds to", .page = page};
 }
 
 }  // namespace mixroof::cli
