@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <random>
 
 #include "harness/execute/initialization.h"
@@ -83,7 +84,7 @@ TEST(Execution, ArenaAndPerTensorPlacement_GiveTheSameBits) {
   }
 }
 
-TEST(Execution, SeveralMicroBatches_EqualOneBigBatch) {  // cases.md LS-6: sums over effective tokens, not means of means
+TEST(Execution, LS6_SeveralMicroBatches_EqualOneBigBatch) {  // cases.md LS-6: sums over effective tokens, not means of means
   const Batch one{.micro_batch = 4, .seq = 16, .micro_batches = 1}, four{.micro_batch = 1, .seq = 16, .micro_batches = 4};
   Window window = random_window(four, 5, 0.4);
   std::fill(window[2].targets.begin(), window[2].targets.end(), -1);  // a micro-batch without any effective token
@@ -118,6 +119,83 @@ TEST(LossScale, LS3_OverflowInOneMicroBatch_SkipsTheWholeWindow_AndLeavesTheStat
   EXPECT_NE(run.state(), before);
 }
 
+/// Makes one logit's gradient infinite in one micro-batch (from 0) of each window that it watches.
+class Overflow : public OpObserver {
+ public:
+  Overflow(Execution& execution, int micro_batch) : execution_(execution), micro_batch_(micro_batch) {
+    execution_.set_observer(this);
+  }
+  ~Overflow() override { execution_.set_observer(nullptr); }
+  void before(const Op&) override {}
+  void after(const Op& op) override {
+    if (op.problem.kernel != "cross_entropy") return;
+    if (seen_++ % static_cast<int>(execution_.program().batch.micro_batches) != micro_batch_) return;
+    const TensorId dlogits = execution_.program().logits;  // in place
+    std::vector<double> values = execution_.read(dlogits);
+    values[3] = std::numeric_limits<double>::infinity();
+    execution_.write(dlogits, values);
+  }
+
+ private:
+  Execution& execution_;
+  int micro_batch_, seen_ = 0;
+};
+
+TEST(LossScale, LS3_AnInfinityInTheSecondOfFourMicroBatches_SkipsOnceBacksOffOnceAndLeavesNothingBehind) {
+  const Batch batch{.micro_batch = 1, .seq = 16, .micro_batches = 4};
+  for (const bool accumulate_in_grads : {false, true}) {
+    LowerOptions options;
+    options.accumulate_in_grads = accumulate_in_grads;
+    Training run("fp16-master", batch, 65536, options), clean("fp16-master", batch, 32768, options);
+    const std::vector<std::vector<double>> before = run.state();
+    {
+      const Overflow overflow(run.execution, 1);
+      run.update(random_window(batch, 1));
+    }
+    UpdateOutcome outcome = run.execution.outcome();
+    EXPECT_TRUE(outcome.found_inf);
+    EXPECT_FALSE(outcome.applied);
+    EXPECT_EQ(outcome.loss_scale, 32768);  // not 16384, not 8192
+    EXPECT_EQ(outcome.applied_total, 0);   // the optimizer's step count
+    EXPECT_EQ(run.state(), before);
+
+    // The next windows are those of a run that never overflowed, bit for bit.
+    for (std::uint64_t seed = 2; seed < 5; ++seed) {
+      run.update(random_window(batch, seed));
+      clean.update(random_window(batch, seed));
+    }
+    outcome = run.execution.outcome();
+    EXPECT_EQ(outcome.skipped, 1);
+    EXPECT_EQ(outcome.applied_total, 3);
+    EXPECT_EQ(outcome.backoffs, 1);
+    EXPECT_EQ(outcome.loss_scale, 32768);
+    EXPECT_EQ(run.state(), clean.state());
+  }
+}
+
+TEST(LossScale, LS2_OverflowInEveryWindow_SinksToTheFloorAndIsReportedThere) {
+  Training run("fp16-master", kBatch, 65536);
+  const std::vector<std::vector<double>> before = run.state();
+  const Overflow overflow(run.execution, 0);
+  for (int i = 0; i < 16; ++i) run.update(random_window(kBatch, 1));
+  EXPECT_EQ(run.execution.outcome().loss_scale, 1);
+  EXPECT_FALSE(run.execution.outcome().scale_exhausted);
+  run.update(random_window(kBatch, 1));
+  EXPECT_TRUE(run.execution.outcome().scale_exhausted);
+  EXPECT_EQ(run.execution.outcome().loss_scale, 1);
+  EXPECT_EQ(run.state(), before);
+}
+
+TEST(LossScale, LS1_GrowthStopsAtTheCeiling_AndEveryWindowIsApplied) {
+  LowerOptions options;
+  options.update = {.growth_interval = 1, .ceiling = 4096};
+  Training run("fp16-master", kBatch, 1024, options);
+  for (int i = 0; i < 5; ++i) run.update(random_window(kBatch, 1));
+  EXPECT_EQ(run.execution.outcome().loss_scale, 4096);
+  EXPECT_EQ(run.execution.outcome().growths, 2);
+  EXPECT_EQ(run.execution.outcome().applied_total, 5);
+}
+
 TEST(LossScale, LS4_GradNorm_DoesNotDependOnTheScale) {
   const Window window = random_window(kBatch, 8);
   Training small("fp16-master", kBatch, 256), large("fp16-master", kBatch, 4096);
@@ -128,7 +206,7 @@ TEST(LossScale, LS4_GradNorm_DoesNotDependOnTheScale) {
   EXPECT_NEAR(large.execution.outcome().grad_norm, norm, 2e-3 * norm);
 }
 
-TEST(Execution, WindowWithoutEffectiveTokens_IsSkippedWithoutDecay) {
+TEST(Execution, LS6_WindowWithoutEffectiveTokens_IsSkippedWithoutDecay) {
   Training run("fp32", kBatch);
   Window window = random_window(kBatch, 4);
   std::fill(window[0].targets.begin(), window[0].targets.end(), -1);

@@ -23,7 +23,7 @@ constexpr Format kNarrow[] = {Format::fp16, Format::bf16, Format::fp8_e4m3, Form
 
 float through_e4m3(float value) { return decode_fp8_e4m3(encode_fp8_e4m3(value)); }
 
-TEST(Codec, NUM_1_E4m3_SaturatesAndRoundsTiesToEven) {
+TEST(Codec, NUM1_E4m3_SaturatesAndRoundsTiesToEven) {
   EXPECT_EQ(through_e4m3(447), 448);  // spacing 32: 447 is nearest to 448
   EXPECT_EQ(through_e4m3(448), 448);
   EXPECT_EQ(through_e4m3(449), 448);
@@ -40,7 +40,7 @@ TEST(Codec, NUM_1_E4m3_SaturatesAndRoundsTiesToEven) {
   EXPECT_EQ(through_e4m3(1.5f * 0x1p-9f), 0x1p-8f);  // tie between 1 and 2 units: to 2
 }
 
-TEST(Codec, NUM_1_E4m3_UnderTheIeeePolicy_OverflowIsNan) {
+TEST(Codec, NUM1_E4m3_UnderTheIeeePolicy_OverflowIsNan) {
   EXPECT_EQ(encode_fp8_e4m3(464, Overflow::ieee), 0x7E);
   EXPECT_EQ(encode_fp8_e4m3(std::nextafter(464.0f, kInf), Overflow::ieee), 0x7F);
   EXPECT_EQ(encode_fp8_e4m3(-kInf, Overflow::ieee), 0xFF);
@@ -50,7 +50,7 @@ TEST(Codec, NUM_1_E4m3_UnderTheIeeePolicy_OverflowIsNan) {
   EXPECT_EQ(encode_fp8_e5m2(-kInf, Overflow::saturate), 0xFB);
 }
 
-TEST(Codec, NUM_1_E4m3_HasTwoNansAndNoInfinity) {
+TEST(Codec, NUM1_E4m3_HasTwoNansAndNoInfinity) {
   int nans = 0;
   float largest = 0, smallest = kInf;
   for (int code = 0; code < 256; ++code) {
@@ -66,7 +66,7 @@ TEST(Codec, NUM_1_E4m3_HasTwoNansAndNoInfinity) {
   EXPECT_EQ(smallest, 0x1p-9f);
 }
 
-TEST(Codec, NUM_2_Bf16_RoundsAndKeepsEveryNan) {
+TEST(Codec, NUM2_Bf16_RoundsAndKeepsEveryNan) {
   EXPECT_EQ(encode_bf16(float_of(0x3E89CCD5)), 0x3E8A);
   EXPECT_EQ(decode_bf16(0x3E8A), 0.26953125f);
   EXPECT_EQ(decode_bf16(encode_bf16(float_of(0x7F7FFFFF))), kInf);

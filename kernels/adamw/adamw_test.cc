@@ -81,7 +81,7 @@ TEST_F(Adamw, FirstUpdateOfOneWeight_IsTheOneWorkedOutByHand) {
   EXPECT_EQ(slot(control.data(), Slot::state_nonfinite), 0);
 }
 
-TEST_F(Adamw, LS_3_ASkippedUpdate_LeavesEveryByteAsItWas) {  // cases.md LS-3
+TEST_F(Adamw, LS3_ASkippedUpdate_LeavesEveryByteAsItWas) {  // cases.md LS-3
   const std::int64_t count = 1037;
   std::vector<std::uint16_t> grad(count, encode_bf16(kInf)), param(count, 0xABCD);
   std::vector<float> master(count, 0.1f), m(count, 0.2f), v(count, 0.3f);
@@ -167,7 +167,7 @@ struct FullUpdate {
   }
 };
 
-TEST_F(Adamw, LS_2_AGradientThatIsInfiniteInEveryWindow_NeverMovesTheWeightsAndStopsAtTheFloor) {
+TEST_F(Adamw, LS2_AGradientThatIsInfiniteInEveryWindow_NeverMovesTheWeightsAndStopsAtTheFloor) {
   FullUpdate update(*backend_, {.dynamic_scale = true}, {}, {0.5f, -0.25f}, 65536);
   for (int i = 0; i < 17; ++i) {
     EXPECT_EQ(slot(update.control.data(), Slot::scale_exhausted), 0) << i;
@@ -178,7 +178,7 @@ TEST_F(Adamw, LS_2_AGradientThatIsInfiniteInEveryWindow_NeverMovesTheWeightsAndS
   EXPECT_EQ(update.param, (std::vector<float>{0.5f, -0.25f}));
 }
 
-TEST_F(Adamw, LS_3_AWindowWithOneOverflow_IsSkippedOnceAndTheNextIsClean) {
+TEST_F(Adamw, LS3_AWindowWithOneOverflow_IsSkippedOnceAndTheNextIsClean) {
   FullUpdate update(*backend_, {.dynamic_scale = true}, {}, {0.5f}, 65536);
   // An infinity in the second of four micro-batches stays in the accumulated gradient.
   update.window({1 + kInf + 1 + 1});
@@ -191,7 +191,7 @@ TEST_F(Adamw, LS_3_AWindowWithOneOverflow_IsSkippedOnceAndTheNextIsClean) {
   EXPECT_LT(update.param[0], 0.5f);
 }
 
-TEST_F(Adamw, LS_4_GradientsAreUnscaledOnceAndNotClippedBelowTheLimit) {
+TEST_F(Adamw, LS4_GradientsAreUnscaledOnceAndNotClippedBelowTheLimit) {
   for (const float scale : {65536.0f, 256.0f}) {
     FullUpdate update(*backend_, {.max_norm = 1}, {}, {0.0f, 0.0f}, scale);
     update.window({0.3f * scale, 0.4f * scale});
@@ -202,7 +202,7 @@ TEST_F(Adamw, LS_4_GradientsAreUnscaledOnceAndNotClippedBelowTheLimit) {
   }
 }
 
-TEST_F(Adamw, LS_5_AHundredGradientsOf1e20_BecomeTenthsAfterClipping) {
+TEST_F(Adamw, LS5_AHundredGradientsOf1e20_BecomeTenthsAfterClipping) {
   FullUpdate update(*backend_, {.max_norm = 1}, {}, std::vector<float>(100, 1.0f), 1);
   std::vector<float> grad(100, 1e20f);
   update.window(grad);
@@ -216,7 +216,7 @@ TEST_F(Adamw, LS_5_AHundredGradientsOf1e20_BecomeTenthsAfterClipping) {
   EXPECT_EQ(slot(update.control.data(), Slot::updates_skipped), 1);
 }
 
-TEST_F(Adamw, LS_5_ClippingGradientsNearTheLargestFloat_KeepsTheirBits) {
+TEST_F(Adamw, LS5_ClippingGradientsNearTheLargestFloat_KeepsTheirBits) {
   // The factor 1 / 3e38 / 65536 is below fp32's subnormals' precision; applied in two steps it is not.
   FullUpdate update(*backend_, {.max_norm = 1}, {}, {0.0f}, 65536);
   update.window({3e38f});
@@ -224,7 +224,7 @@ TEST_F(Adamw, LS_5_ClippingGradientsNearTheLargestFloat_KeepsTheirBits) {
 }
 
 // cases.md NUM-3: weight 1, 100 updates of -6e-4. A constant gradient makes every Adam step the learning rate.
-TEST_F(Adamw, NUM_3_SmallUpdates_AreLostInBf16AndKeptInTheMaster) {
+TEST_F(Adamw, NUM3_SmallUpdates_AreLostInBf16AndKeptInTheMaster) {
   const AdamwConstants constants{.weight_decay = 0};
   std::uint16_t grad = encode_bf16(1.0f), lost = encode_bf16(1.0f), shown = lost;
   float master = 1.0f, m = 0, v = 0, lost_m = 0, lost_v = 0;
@@ -239,7 +239,7 @@ TEST_F(Adamw, NUM_3_SmallUpdates_AreLostInBf16AndKeptInTheMaster) {
   EXPECT_EQ(decode_bf16(shown), 0.94140625f);  // 241 / 256
 }
 
-TEST_F(Adamw, NUM_3_WeightDecayAndBeta2_VanishInBf16) {
+TEST_F(Adamw, NUM3_WeightDecayAndBeta2_VanishInBf16) {
   EXPECT_EQ(round_to(Format::bf16, 1 - 1e-6), 1.0);
   EXPECT_EQ(round_to(Format::bf16, 0.999), 1.0);
   // A decay of 1e-6 an update alone: lr 1e-5, decay 0.1, no gradient.

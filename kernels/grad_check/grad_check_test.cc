@@ -73,14 +73,14 @@ TEST(GradCheckProblem, ANegativeCount_IsRefused) {
 }
 
 // cases.md LS-5
-TEST_F(GradCheck, LS_5_AHundredGradientsOf1e20_HaveNorm1e21) {
+TEST_F(GradCheck, LS5_AHundredGradientsOf1e20_HaveNorm1e21) {
   const std::vector<double> control = check(std::vector<float>(100, 1e20f));
   // √(100 · 1e20²) = 1e21; the sum 1e42 would overflow fp32. 1e20 is 1.0000000200408773e20 in fp32.
   EXPECT_NEAR(std::sqrt(slot(control.data(), Slot::grad_square_sum)), 1.0000000200408773e21, 1e21 * 1e-14);
   EXPECT_EQ(slot(control.data(), Slot::found_inf), 0);
 }
 
-TEST_F(GradCheck, LS_5_OneInfinityAmongThem_IsFound) {
+TEST_F(GradCheck, LS5_OneInfinityAmongThem_IsFound) {
   std::vector<float> grad(100, 1e20f);
   grad[63] = kInf;
   EXPECT_EQ(slot(check(grad).data(), Slot::found_inf), 1);

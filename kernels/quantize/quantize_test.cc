@@ -81,7 +81,7 @@ TEST(QuantizeProblem, ImpossibleOnes_AreRefused) {
   EXPECT_THROW(quantize_problem(1, Format::bf16, Format::bf16, false), UsageError);
 }
 
-TEST_F(Quantize, OverflowsAndUnderflows_AreCountedAndNaNStays) {  // the values of cases.md NUM-1
+TEST_F(Quantize, NUM1_OverflowsAndUnderflows_AreCountedAndNaNStays) {  // cases.md NUM-1
   const Quantized q =
       quantize({447, 448, 449, 464, 465, 480, 1000, -1000, kNan, 0x1p-10f, 0x1.0007p-10f, 0x1.8p-9f, 0.0f}, 1.0f,
                Format::fp8_e4m3);

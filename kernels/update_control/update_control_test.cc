@@ -122,7 +122,7 @@ TEST_F(UpdateControl, LearningRateAndBiasCorrection_FollowAppliedUpdates) {
 }
 
 // cases.md LS-1
-TEST_F(UpdateControl, LS_1_TheScale_StopsAtItsCeiling) {
+TEST_F(UpdateControl, LS1_TheScale_StopsAtItsCeiling) {
   Updates u = updates(dynamic(1));
   for (int i = 0; i < 8; ++i) u.window(false);
   EXPECT_EQ(u.scale(), 16777216);  // 2^16 · 2^8
@@ -134,7 +134,7 @@ TEST_F(UpdateControl, LS_1_TheScale_StopsAtItsCeiling) {
 }
 
 // cases.md LS-2
-TEST_F(UpdateControl, LS_2_OverflowAtTheFloor_IsReportedAndTheScaleStays) {
+TEST_F(UpdateControl, LS2_OverflowAtTheFloor_IsReportedAndTheScaleStays) {
   Updates u = updates(dynamic());
   for (int i = 0; i < 16; ++i) u.window(true);
   EXPECT_EQ(u.scale(), 1);
@@ -146,7 +146,7 @@ TEST_F(UpdateControl, LS_2_OverflowAtTheFloor_IsReportedAndTheScaleStays) {
 }
 
 // cases.md LS-3
-TEST_F(UpdateControl, LS_3_OneOverflowInAWindow_BacksOffOnceAndTheNextWindowIsClean) {
+TEST_F(UpdateControl, LS3_OneOverflowInAWindow_BacksOffOnceAndTheNextWindowIsClean) {
   Updates u = updates(dynamic());
   EXPECT_EQ(scales(u, {true, false, false, false}), (std::vector<double>{32768, 32768, 32768, 32768}));
   EXPECT_EQ(u[Slot::updates_skipped], 1);
@@ -154,7 +154,7 @@ TEST_F(UpdateControl, LS_3_OneOverflowInAWindow_BacksOffOnceAndTheNextWindowIsCl
   EXPECT_EQ(u[Slot::found_inf], 0);
 }
 
-TEST_F(UpdateControl, LS_3_Pattern_OkOkOkBadOkOkOkOkBadOk) {
+TEST_F(UpdateControl, LS3_Pattern_OkOkOkBadOkOkOkOkBadOk) {
   Updates u = updates(dynamic(4));
   EXPECT_EQ(scales(u, {false, false, false, true, false, false, false, false, true, false}),
             (std::vector<double>{65536, 65536, 65536, 32768, 32768, 32768, 32768, 65536, 32768, 32768}));
@@ -163,7 +163,7 @@ TEST_F(UpdateControl, LS_3_Pattern_OkOkOkBadOkOkOkOkBadOk) {
 }
 
 // cases.md LS-4: the norm of the unscaled gradients does not depend on the scale. True norm 0.5, limit 1.
-TEST_F(UpdateControl, LS_4_TheNorm_DoesNotDependOnTheScale) {
+TEST_F(UpdateControl, LS4_TheNorm_DoesNotDependOnTheScale) {
   for (const double scale : {65536.0, 256.0}) {
     Updates u = updates({.max_norm = 1}, scale);
     u.window(false, 1000, 0.25 * scale * scale);  // Σ g² of the scaled gradients
@@ -173,7 +173,7 @@ TEST_F(UpdateControl, LS_4_TheNorm_DoesNotDependOnTheScale) {
   }
 }
 
-TEST_F(UpdateControl, LS_5_ANormOf1e21_IsClippedTo1) {
+TEST_F(UpdateControl, LS5_ANormOf1e21_IsClippedTo1) {
   Updates u = updates({.max_norm = 1}, 1);
   u.window(false, 1000, 1e42);
   EXPECT_DOUBLE_EQ(u[Slot::grad_norm], 1e21);
@@ -190,7 +190,7 @@ TEST_F(UpdateControl, ANormOfZero_IsNotClipped) {
   EXPECT_EQ(u[Slot::apply], 1);
 }
 
-TEST_F(UpdateControl, AWindowWithoutTokens_IsSkippedAndLeavesTheScale) {  // cases.md LS-6, the empty window
+TEST_F(UpdateControl, LS6_AWindowWithoutTokens_IsSkippedAndLeavesTheScale) {  // cases.md LS-6, the empty window
   Updates u = updates(dynamic(2));
   u.window(false);
   u.window(false, /*effective_tokens=*/0);
