@@ -52,6 +52,9 @@ void declare_flags(CLI::App& app, const BenchProgram& program, RunOptions& o) {
     add("micro-batch", o.micro_batch, "sequences of one forward and backward (default: all of an update)");
     add("data", o.data, "training text: any file (bytes as tokens) or a .bin token file (default: synthetic)");
     add("vocab", o.vocab, "vocabulary of a .bin file without header");
+    add("document-end", o.document_end, "token that ends a document");
+    add("checkpointing", o.checkpointing, "activations to compute again in the backward phase: none or layer")
+        ->capture_default_str();
   }
   if (program.updates > 0)
     add("updates", o.updates, "updates that each recipe is timed over; --benchmark_min_time does not change it")
@@ -126,7 +129,7 @@ class Reporter : public benchmark::BenchmarkReporter {
 /// What `mixroof run` would do with the same options, its messages in the words of this program.
 std::unique_ptr<Bench> make_bench(const BenchProgram& program, const CLI::App& app, const RunOptions& options) {
   try {
-    const RunConfig config = cli::make_config(options, command_line());
+    RunConfig config = cli::make_config(options, command_line());
     std::optional<TokenData> data;
     if (program.has_workload) data = cli::open_data(options, config);
     return std::make_unique<Bench>(config, data, options.out, program.has_workload ? config.model.name : program.name);

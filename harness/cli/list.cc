@@ -107,6 +107,7 @@ Listing list_models() {
                                {"layers", Align::right, 1},
                                {"width", Align::right, 1},
                                {"heads", Align::right, 2},
+                               {"kv heads", Align::right, 3},
                                {"hidden", Align::right, 3},
                                {"vocabulary", Align::right, 3},
                                {"context", Align::right, 3},
@@ -118,12 +119,18 @@ Listing list_models() {
                          {"width", m.width},
                          {"heads", m.heads},
                          {"kv_heads", m.kv_heads},
+                         {"head_dim", m.head_dim},
                          {"hidden", m.hidden},
                          {"vocab", m.vocab},
                          {"context", m.context},
+                         {"norm_eps", m.norm_eps},
+                         {"rope_theta", m.rope_theta > 0 ? Json(m.rope_theta) : Json()},
+                         {"tied_head", m.tied_head},
+                         {"qkv_bias", m.qkv_bias},
                          {"parameters", m.parameters()}});
     const auto text = [](std::int64_t n) { return fmt::format("{}", n); };
-    list.table.add_row({m.name, m.family, text(m.layers), text(m.width), text(m.heads), text(m.hidden), text(m.vocab),
+    list.table.add_row({m.name, m.family, text(m.layers), text(m.width), text(m.heads), text(m.kv_heads),
+                        text(m.hidden), text(m.vocab),
                         text(m.context), text(m.parameters())});
   }
   return list;
@@ -197,7 +204,7 @@ constexpr std::array kLists = std::to_array<NamedList>({
     {"kernels", list_kernels, ""},
     {"recipes", list_recipes,
      "Windows of several micro-batches accumulate gradients in fp32: 2 bytes more with 16-bit grads."},
-    {"models", list_models, "Any other shape: the path of a Hugging Face config.json of the same family."},
+    {"models", list_models, "Any other shape: the path of a Hugging Face config.json of type gpt2, llama, mistral or qwen2."},
     {"hardware", list_hardware,
      "Promised dense peaks with fp32 accumulation; '-' is not known, 'no' not supported. Sources: --format json."},
     {"ceilings", list_ceilings, "What a run on this machine's cpu measures before it rates anything."},

@@ -45,7 +45,7 @@ void catch_signals() {
 
 /// The child's side of the memory pass: choices come in on stdin, the observation goes out on stdout.
 int run_memory_pass(const RunOptions& options) {
-  const RunConfig config = make_config(options, {});
+  RunConfig config = make_config(options, {});
   const TokenData data = open_data(options, config);
   const std::unique_ptr<Backend> backend = open_device(config);
   const std::string choices((std::istreambuf_iterator<char>(std::cin)), std::istreambuf_iterator<char>());
@@ -80,7 +80,7 @@ std::string default_out() {
 
 int run(const RunOptions& options, const std::vector<std::string>& command) {
   if (!options.memory_pass.empty()) return run_memory_pass(options);
-  const RunConfig config = make_config(options, command);
+  RunConfig config = make_config(options, command);
   const TokenData data = open_data(options, config);
   const std::string out = options.out.empty() ? default_out() : options.out;
   test_writable(out);

@@ -48,7 +48,8 @@ void set_batch(RunConfig& config, const RunOptions& o) {
     refuse("--micro-batch", std::to_string(o.micro_batch),
            fmt::format("must divide the {} sequences of an update (--tokens-per-update {} / --seq {})", sequences,
                        o.tokens_per_update, o.seq));
-  config.batch = {.micro_batch = micro_batch, .seq = o.seq, .micro_batches = sequences / micro_batch};
+  config.batch = {.micro_batch = micro_batch, .seq = o.seq, .micro_batches = sequences / micro_batch,
+                  .packed = o.document_end.has_value()};
 }
 
 void set_loss_scale(RunConfig& config, const RunOptions& o) {
@@ -107,6 +108,9 @@ void declare_run_options(CLI::App& app, RunOptions& o) {
   app.add_option("--data", o.data,
                  "training text: any file (bytes as tokens) or a .bin token file (default: synthetic)");
   app.add_option("--vocab", o.vocab, "vocabulary of a .bin file without header");
+  app.add_option("--document-end", o.document_end,
+                 "token that ends a document (GPT-2's files: 50256): positions restart after it, attention and loss stay "
+                 "within a document");
   app.add_option("--parts", o.parts, "what to measure")->capture_default_str();
   app.add_option("--budget", o.budget, "wall time of the run: 90s, 5m")->capture_default_str();
   app.add_option("--seed", o.seed, "of initial parameters, synthetic data and orders")->capture_default_str();
@@ -127,6 +131,9 @@ void declare_run_options(CLI::App& app, RunOptions& o) {
   app.add_option("--accumulate-in", o.accumulate_in,
                  "gradients of windows of several micro-batches: fp32 or grads (the recipe's format)")
       ->capture_default_str();
+  app.add_option("--checkpointing", o.checkpointing,
+                 "activations to compute again in the backward phase: none or layer (all but a layer's input)")
+      ->capture_default_str();
   app.add_option("--memory-pass", o.memory_pass)->group("");
 }
 
@@ -144,6 +151,7 @@ RunConfig make_config(const RunOptions& o, const std::vector<std::string>& comma
   if (std::find(accumulators.begin(), accumulators.end(), o.accumulate_in) == accumulators.end())
     throw_unknown("--accumulate-in", o.accumulate_in, accumulators, "mixroof run --help");
   config.lower.accumulate_in_grads = o.accumulate_in == "grads";
+  config.lower.checkpointing = find_checkpointing(o.checkpointing);
   set_parts(config, o.parts);
   config.budget_s = parse_duration_s(o.budget, "--budget");
   if (config.budget_s < 1) refuse("--budget", o.budget, "at least 1s is needed for a sample of everything");
@@ -153,15 +161,18 @@ RunConfig make_config(const RunOptions& o, const std::vector<std::string>& comma
       fmt::format("--device {} --model {} --tokens-per-update {} --seq {} --micro-batch {} --seed {}", o.device,
                   o.model, o.tokens_per_update, o.seq, config.batch.micro_batch, o.seed);
   if (!o.data.empty()) config.workload_options += fmt::format(" --data '{}'", o.data);
+  if (o.document_end) config.workload_options += fmt::format(" --document-end {}", *o.document_end);
+  if (o.checkpointing != "none") config.workload_options += fmt::format(" --checkpointing {}", o.checkpointing);
   return config;
 }
 
-TokenData open_data(const RunOptions& o, const RunConfig& config) {
+TokenData open_data(const RunOptions& o, RunConfig& config) {
   std::optional<std::int64_t> vocab;
   if (o.vocab != 0) vocab = o.vocab;
-  TokenData data = o.data.empty() ? TokenData::synthetic(config.model.vocab, o.seed)
-                                  : TokenData::from_file(o.data, config.model.vocab, vocab);
+  TokenData data = o.data.empty() ? TokenData::synthetic(config.model.vocab, o.seed, TokenData::kSyntheticTokens, o.document_end)
+                                  : TokenData::from_file(o.data, config.model.vocab, vocab, o.document_end);
   data.require_window(config.batch.tokens_per_update());
+  config.batch.attention_pairs = mean_attention_pairs(data, config.batch, config.updates);
   return data;
 }
 

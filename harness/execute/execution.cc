@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <stdexcept>
 #include <unordered_map>
 
 #include "harness/execute/poison.h"
@@ -28,6 +29,13 @@ std::int64_t effective_tokens(const Window& window) {
   for (const MicroBatch& micro_batch : window)
     count += std::count_if(micro_batch.targets.begin(), micro_batch.targets.end(), [](std::int32_t t) { return t >= 0; });
   return count;
+}
+
+std::int64_t attention_pairs(const MicroBatch& micro_batch, std::int64_t seq) {
+  std::int64_t pairs = 0;
+  for (std::size_t i = 0; i < micro_batch.first_key.size(); ++i)
+    pairs += static_cast<std::int64_t>(i) % seq - micro_batch.first_key[i] + 1;
+  return pairs;
 }
 
 Execution::Execution(Program program, Backend& backend, Placement placement, MemoryResource* memory)
@@ -113,6 +121,9 @@ void Execution::initialize(std::span<const std::vector<float>> parameters, doubl
     if (p.master >= 0) write(p.master, values);
     for (const TensorId id : {p.grad, p.moment1, p.moment2}) backend_.fill_bytes(data(id), 0, storage_bytes(id));
   }
+  for (std::size_t i = 0; i < program_.tensors.size(); ++i)
+    if (const auto id = static_cast<TensorId>(i); program_.tensors[i].tensor_class == TensorClass::scaling_state)
+      backend_.fill_bytes(data(id), 0, storage_bytes(id));
   std::vector<double> control(kControlSlots, 0.0);
   slot(control.data(), Slot::loss_scale) = initial_loss_scale;
   write(program_.control, control);
@@ -121,8 +132,6 @@ void Execution::initialize(std::span<const std::vector<float>> parameters, doubl
   for (const Format format : program_.fp8_formats) limits.push_back(facts(format).max_finite);
   write(program_.fp8_limits, limits);
   write(program_.fp8_scale, std::vector<double>(limits.size(), 1.0));
-  for (const TensorId id : {program_.fp8_amax, program_.fp8_history, program_.fp8_counts})
-    backend_.fill_bytes(data(id), 0, storage_bytes(id));
 }
 
 void Execution::set_slot(Slot which, double value) {
@@ -176,13 +185,26 @@ void Execution::run_section(SectionKind kind) {
   }
 }
 
+void Execution::write_inputs(const MicroBatch& m) {
+  const auto write_ids = [&](TensorId tensor, const std::vector<std::int32_t>& ids) {
+    write(tensor, std::vector<double>(ids.begin(), ids.end()));
+  };
+  write_ids(program_.tokens, m.tokens);
+  write_ids(program_.targets, m.targets);
+  const bool is_packed = program_.batch.packed;
+  if (m.position_ids.empty() == is_packed || m.first_key.empty() == is_packed)
+    throw std::logic_error("documents of a micro-batch: a packed program needs them, another has no place for them");
+  if (!is_packed) return;
+  write_ids(program_.position_ids, m.position_ids);
+  write_ids(program_.first_key, m.first_key);
+}
+
 UpdateTimes Execution::run_update(const Window& window) {
   window_tokens_ = static_cast<double>(effective_tokens(window));
   set_slot(Slot::effective_tokens, window_tokens_);
   marked_.clear();
   for (std::size_t i = 0; i < window.size(); ++i) {
-    write(program_.tokens, std::vector<double>(window[i].tokens.begin(), window[i].tokens.end()));
-    write(program_.targets, std::vector<double>(window[i].targets.begin(), window[i].targets.end()));
+    write_inputs(window[i]);
     run_section(i == 0 ? SectionKind::first : SectionKind::next);
   }
   end_ranges(lifetimes_.end_of_window);

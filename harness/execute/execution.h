@@ -22,12 +22,16 @@ enum class Placement : std::uint8_t {
   per_tensor  // each tensor an allocation of its own with its class: for the memory pass
 };
 
-/// tokens and targets [micro_batch * seq], row-major; a target of -1 carries no loss.
+/// Everything [micro_batch * seq], row-major; a target of -1 carries no loss. The last two are there when documents are
+/// packed into rows: each place's position in its document, and the place in its row where that document begins.
 struct MicroBatch {
   std::vector<std::int32_t> tokens, targets;
+  std::vector<std::int32_t> position_ids = {}, first_key = {};
 };
 using Window = std::vector<MicroBatch>;  // the micro-batches of one update
 std::int64_t effective_tokens(const Window& window);
+/// Query-key pairs that attention within documents meets: Σ over positions of (place - first_key + 1).
+std::int64_t attention_pairs(const MicroBatch& micro_batch, std::int64_t seq);
 
 struct UpdateTimes {
   double total_s = 0;
@@ -65,7 +69,8 @@ class Execution {
   /// FP8 scales 1, clocks 0.
   void initialize(std::span<const std::vector<float>> parameters, double initial_loss_scale);
 
-  /// One attempted update. Blocking; times by the backend's marks.
+  /// One attempted update. Blocking; times by the backend's marks. A packed program takes packed micro-batches only and
+  /// any other none of them (std::logic_error).
   UpdateTimes run_update(const Window& window);
   UpdateOutcome outcome() const;
 
@@ -98,6 +103,7 @@ class Execution {
   void run_op(const BoundOp& bound);
   void enter_phase(Phase phase);
   void set_slot(Slot slot, double value);
+  void write_inputs(const MicroBatch& micro_batch);
   std::int64_t storage_bytes(TensorId tensor) const;
 
   Program program_;

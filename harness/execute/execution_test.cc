@@ -54,6 +54,19 @@ class Training {
         if (id >= 0) all.push_back(execution.read(id));
     return all;
   }
+  std::vector<std::vector<double>> gradients() const {
+    std::vector<std::vector<double>> all;
+    for (const Program::Parameter& p : execution.program().parameters) all.push_back(execution.read(p.grad));
+    return all;
+  }
+  /// Scales, amaxes and counts; empty without FP8.
+  std::vector<std::vector<double>> fp8_state() const {
+    const Program& p = execution.program();
+    std::vector<std::vector<double>> all;
+    for (const TensorId id : {p.fp8_scale, p.fp8_amax, p.fp8_history, p.fp8_counts})
+      if (id >= 0) all.push_back(execution.read(id));
+    return all;
+  }
   Execution execution;
 };
 
@@ -82,6 +95,24 @@ TEST(Execution, ArenaAndPerTensorPlacement_GiveTheSameBits) {
     }
     EXPECT_EQ(arena.state(), single.state()) << recipe;
   }
+}
+
+TEST(Execution, Checkpointing_ChangesNoBit) {
+  for (const char* recipe : {"fp32", "fp16-autocast", "fp16-master", "fp8-hybrid"})
+    for (const std::int64_t micro_batches : {1, 3})
+      for (const Placement placement : {Placement::arena, Placement::per_tensor}) {
+        const Batch batch{.micro_batch = 2, .seq = 16, .micro_batches = micro_batches};
+        LowerOptions checkpointing;
+        checkpointing.checkpointing = Checkpointing::layer;
+        Training plain(recipe, batch, 1024), again(recipe, batch, 1024, checkpointing, placement);
+        for (int i = 0; i < 3; ++i) {
+          const Window window = random_window(batch, 20 + static_cast<std::uint64_t>(i), 0.3);
+          EXPECT_EQ(plain.update(window), again.update(window)) << recipe;
+          EXPECT_EQ(plain.gradients(), again.gradients()) << recipe;
+        }
+        EXPECT_EQ(plain.state(), again.state()) << recipe;
+        EXPECT_EQ(plain.fp8_state(), again.fp8_state()) << recipe;
+      }
 }
 
 TEST(Execution, LS6_SeveralMicroBatches_EqualOneBigBatch) {  // cases.md LS-6: sums over effective tokens, not means of means

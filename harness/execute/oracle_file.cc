@@ -93,6 +93,7 @@ template double oracle_member(const nlohmann::json&, const std::string&, const s
 template std::string oracle_member(const nlohmann::json&, const std::string&, const std::string&);
 template std::vector<std::int64_t> oracle_member(const nlohmann::json&, const std::string&, const std::string&);
 template std::vector<std::string> oracle_member(const nlohmann::json&, const std::string&, const std::string&);
+template std::vector<std::vector<nlohmann::json>> oracle_member(const nlohmann::json&, const std::string&, const std::string&);
 template nlohmann::json oracle_member(const nlohmann::json&, const std::string&, const std::string&);
 
 OracleFile::OracleFile(const std::string& stem) : path_(stem + ".json") {

@@ -169,7 +169,7 @@ std::vector<std::array<std::uint32_t, kSuccessors>> make_chain(std::uint32_t sta
 }  // namespace
 
 TokenData TokenData::from_file(const std::filesystem::path& path, std::int64_t model_vocab,
-                               std::optional<std::int64_t> vocab) {
+                               std::optional<std::int64_t> vocab, std::optional<std::int64_t> document_end) {
   const std::string file = path.string();
   const FileBytes mapped = map_file(file);
   const Bytes bytes = mapped.bytes();
@@ -201,14 +201,25 @@ TokenData TokenData::from_file(const std::filesystem::path& path, std::int64_t m
     check_ids(file, bytes.subspan(begin), true_vocab(file, true, model_vocab, vocab));
   }
   data.sha256_ = sha256_hex(bytes);
+  data.bytes_ = std::shared_ptr<const unsigned char>(mapped.data, mapped.data.get() + begin);
+  data.document_end_ = document_end;
+  if (document_end && !data.holds(*document_end))
+    refuse(file, fmt::format("none of its {} tokens is the document end {}; give --document-end the id that ends documents "
+                             "in this file, or leave it out",
+                             data.count_, *document_end));
   // Pages that the checks touched would otherwise be counted as memory of training.
   madvise(const_cast<unsigned char*>(bytes.data()), bytes.size(), MADV_DONTNEED);
-  data.bytes_ = std::shared_ptr<const unsigned char>(mapped.data, mapped.data.get() + begin);
   return data;
 }
 
-TokenData TokenData::synthetic(std::int64_t vocab, std::uint64_t seed, std::int64_t tokens) {
-  if (vocab < 1) throw UsageError(fmt::format("synthetic tokens: the vocabulary is {}, expected at least 1", vocab));
+TokenData TokenData::synthetic(std::int64_t vocab, std::uint64_t seed, std::int64_t tokens,
+                               std::optional<std::int64_t> document_end) {
+  constexpr std::int64_t kShortestDocument = 16, kLongestDocument = 112;
+  const std::int64_t least = document_end ? 4 : 1;  // from 4 on tokens lie apart, so that the end id finds a place
+  if (vocab < least)
+    throw UsageError(fmt::format("synthetic tokens: the vocabulary is {}, expected at least {}", vocab, least));
+  if (document_end && (*document_end < 0 || *document_end >= vocab))
+    throw UsageError(fmt::format("--document-end is {}, the vocabulary of {} has 0 to {}", *document_end, vocab, vocab - 1));
   constexpr std::int64_t kMostStates = 64;
   const auto states =
       static_cast<std::uint32_t>(std::clamp<std::int64_t>(vocab / 4, std::min<std::int64_t>(vocab, 2), kMostStates));
@@ -219,8 +230,16 @@ TokenData TokenData::synthetic(std::int64_t vocab, std::uint64_t seed, std::int6
   const auto count = static_cast<std::size_t>(checked_sum(std::max(tokens, kSyntheticTokens), 1));
   const auto ids = std::make_shared<std::vector<std::int32_t>>(count);
   std::uint32_t state = 0;
+  std::int64_t left = kLongestDocument;  // tokens of the document
   for (std::int32_t& id : *ids) {
+    if (document_end && --left == 0) {
+      id = static_cast<std::int32_t>(*document_end);
+      left = kShortestDocument + static_cast<std::int64_t>(random() % (kLongestDocument - kShortestDocument + 1));
+      state = static_cast<std::uint32_t>(random() % states);
+      continue;
+    }
     id = static_cast<std::int32_t>(state * spacing);
+    if (id == document_end) ++id;
     const std::uint64_t draw = random();
     const std::size_t successor = draw % 4 != 0 ? 0 : 1 + (draw >> 32) % (kSuccessors - 1);
     state = chain[state][successor];
@@ -232,6 +251,7 @@ TokenData TokenData::synthetic(std::int64_t vocab, std::uint64_t seed, std::int6
   data.count_ = static_cast<std::int64_t>(count);
   data.bytes_ = std::shared_ptr<const unsigned char>(ids, reinterpret_cast<const unsigned char*>(ids->data()));
   data.sha256_ = sha256_hex(Bytes{data.bytes_.get(), count * sizeof(std::int32_t)});
+  data.document_end_ = document_end;
   return data;
 }
 
@@ -239,6 +259,12 @@ std::int32_t TokenData::token(std::int64_t position) const {
   std::int32_t id = 0;
   std::memcpy(&id, bytes_.get() + position * token_bytes_, static_cast<std::size_t>(token_bytes_));
   return id;
+}
+
+bool TokenData::holds(std::int64_t id) const {
+  for (std::int64_t position = 0; position < count_; ++position)
+    if (token(position) == id) return true;
+  return false;
 }
 
 std::int64_t TokenData::windows_per_epoch(std::int64_t tokens_per_window) const {
@@ -253,6 +279,18 @@ void TokenData::require_window(std::int64_t tokens_per_window) const {
                   name_, tokens_per_window, checked_sum(tokens_per_window, 1), count_));
 }
 
+void TokenData::append(MicroBatch& m, std::int64_t position, std::int64_t place) const {
+  const std::int32_t id = token(position);
+  const bool ends_document = id == document_end_;
+  if (document_end_) {
+    const bool begins_document = place == 0 || m.tokens.back() == document_end_;
+    m.first_key.push_back(begins_document ? static_cast<std::int32_t>(place) : m.first_key.back());
+    m.position_ids.push_back(static_cast<std::int32_t>(place) - m.first_key.back());
+  }
+  m.tokens.push_back(id);
+  m.targets.push_back(ends_document ? -1 : token(position + 1));
+}
+
 Window TokenData::window(std::int64_t index, std::int64_t micro_batches, std::int64_t micro_batch,
                          std::int64_t seq) const {
   const std::int64_t batch_tokens = checked_product({micro_batch, seq});
@@ -260,17 +298,24 @@ Window TokenData::window(std::int64_t index, std::int64_t micro_batches, std::in
   require_window(window_tokens);
   std::int64_t position = index % windows_per_epoch(window_tokens) * window_tokens;
   Window window(static_cast<std::size_t>(micro_batches));
-  for (MicroBatch& batch : window) {
-    for (std::int64_t i = 0; i < batch_tokens; ++i, ++position) {
-      batch.tokens.push_back(token(position));
-      batch.targets.push_back(token(position + 1));
-    }
-  }
+  for (MicroBatch& batch : window)
+    for (std::int64_t i = 0; i < batch_tokens; ++i, ++position) append(batch, position, i % seq);
   return window;
 }
 
 MicroBatch TokenData::micro_batch(std::int64_t index, std::int64_t micro_batch, std::int64_t seq) const {
   return std::move(window(index, 1, micro_batch, seq).front());
+}
+
+std::int64_t mean_attention_pairs(const TokenData& data, const Batch& batch, std::int64_t windows) {
+  if (!data.document_end()) return 0;
+  const std::int64_t distinct = std::min(windows, data.windows_per_epoch(batch.tokens_per_update()));
+  std::int64_t pairs = 0;
+  for (std::int64_t w = 0; w < distinct; ++w)
+    for (const MicroBatch& m : data.window(w, batch.micro_batches, batch.micro_batch, batch.seq))
+      pairs += attention_pairs(m, batch.seq);
+  const std::int64_t micro_batches = checked_product({distinct, batch.micro_batches});
+  return (pairs + micro_batches / 2) / micro_batches;
 }
 
 }  // namespace mixroof

@@ -64,7 +64,7 @@ std::vector<KernelRecord> distinct_kernels(const RunConfig& config, const Target
         records.emplace_back().problem = s.problem;
         records.back().phase = s.phase;
       }
-      records[found->second].uses.push_back({recipe, s.count_per_update});
+      records[found->second].uses.push_back({recipe, s.count_per_update, s.recomputed_per_update});
     }
   return records;
 }

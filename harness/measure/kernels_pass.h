@@ -18,6 +18,7 @@ namespace mixroof {
 struct KernelUse {
   const Recipe* recipe;
   std::int64_t count_per_update;
+  std::int64_t recomputed_per_update = 0;
 };
 
 /// One distinct problem of the run.

@@ -54,8 +54,8 @@ Json roof_json(const Roofline& roofline, const Work& work, CacheState state, dou
 }
 
 /// What every row of a kernel shares.
-Json kernel_row(const Problem& problem, std::string_view phase, std::string_view recipe, std::int64_t count, CacheState cache,
-                const RunConfig& config) {
+Json kernel_row(const Problem& problem, std::string_view phase, std::string_view recipe, std::int64_t count,
+                std::int64_t recomputed, CacheState cache, const RunConfig& config) {
   const Cost cost = find_kernel(problem.kernel).cost(problem);
   return {{"id", fmt::format("{}/{}/{}", recipe, problem.id(), name(cache))},
           {"kernel", problem.kernel},
@@ -66,6 +66,7 @@ Json kernel_row(const Problem& problem, std::string_view phase, std::string_view
           {"formats", formats_json(problem)},
           {"accumulate", problem.accumulate},
           {"count_per_update", count},
+          {"recomputed_per_update", recomputed},
           {"flops", {{"useful", flops_by_format(cost.useful_flops)}, {"padded", flops_by_format(cost.padded_flops)}}},
           {"bytes", {{"read", cost.bytes_read}, {"written", cost.bytes_written}, {"provenance", "model"}}},
           {"cache", name(cache)},
@@ -96,7 +97,7 @@ void set_time(Json& row, const Problem& problem, const Summary& time, CacheState
 Json cost_json(const StepRecord& step) {
   Json cost = Json::object();
   for (std::size_t c = 0; c < kCostCategoryCount; ++c) cost[name(static_cast<CostCategory>(c))] = step.category_s[c];
-  cost["recompute"] = 0.0;
+  cost["recompute"] = step.recompute_s;
   cost["idle"] = step.idle_s;
   return cost;
 }
@@ -104,6 +105,7 @@ Json cost_json(const StepRecord& step) {
 /// Everything one update of a recipe does.
 struct UpdateWork {
   std::array<std::int64_t, kFormatCount> model = {}, executed = {}, padded = {};
+  Work needed;  // the model's FLOPs by the format they are carried out in: without padding and recomputation
   Work dram;  // FLOPs and the bytes that must come from DRAM
   std::vector<Work> ops;
   std::array<std::vector<Work>, kPhaseCount> by_phase;
@@ -115,17 +117,20 @@ UpdateWork update_work(const StepRecord& step) {
     const Cost cost = find_kernel(s.problem.kernel).cost(s.problem);
     const bool emulated = step.implementations.at(s.problem.id()).second;
     const Work work = work_of(cost, emulated);
+    const std::int64_t needed = s.count_per_update - s.recomputed_per_update;
     for (std::size_t f = 0; f < kFormatCount; ++f) {
-      all.model[f] += s.count_per_update * cost.useful_flops[f];
+      all.model[f] += needed * cost.useful_flops[f];
       all.padded[f] += s.count_per_update * cost.padded_flops[f];
       // Emulated products are carried out in fp32, whatever their operands are stored in.
       const std::size_t executed = emulated ? static_cast<std::size_t>(Format::fp32) : f;
+      all.needed.flops[executed] += needed * cost.useful_flops[f];
       all.executed[executed] += s.count_per_update * cost.padded_flops[f];
       all.dram.flops[executed] += s.count_per_update * cost.padded_flops[f];
     }
     for (std::int64_t i = 0; i < s.count_per_update; ++i) {
       all.ops.push_back(work);
-      all.by_phase[static_cast<std::size_t>(s.phase)].push_back(work);
+      const Phase phase = i < needed ? s.phase : Phase::backward;
+      all.by_phase[static_cast<std::size_t>(phase)].push_back(work);
     }
   }
   all.dram.bytes_read = step.dram_read;
@@ -143,7 +148,7 @@ void set_roofs(Json& row, const StepRecord& step, const Summary& time, const Roo
   const UpdateWork work = update_work(step);
   row["flops_per_update"] = {{"model", total(work.model)}, {"executed", flops_by_format(work.executed)}, {"padded", flops_by_format(work.padded)}};
   Json mfu = Json::object();
-  const RoofResult compute = roofline.floor({.flops = work.dram.flops});
+  const RoofResult compute = roofline.floor(work.needed);
   set_number(mfu, "measured", compute.roof ? std::optional(compute.roof->time_s / time.median) : std::nullopt, compute.reason);
   set_number(mfu, "promised", std::nullopt, "the catalogue has no promised rate for this device");
   row["mfu"] = std::move(mfu);
@@ -260,18 +265,21 @@ Json workload_json(const RunConfig& config, const TokenData& data, std::int64_t 
   Json workload = {
       {"key", nullptr},
       {"model", {{"name", m.name}, {"family", m.family}, {"layers", m.layers}, {"width", m.width}, {"heads", m.heads},
-                 {"kv_heads", m.kv_heads}, {"hidden", m.hidden}, {"vocab", m.vocab}, {"context", m.context}, {"parameters", m.parameters()}}},
+                 {"kv_heads", m.kv_heads}, {"head_dim", m.head_dim}, {"hidden", m.hidden}, {"vocab", m.vocab}, {"context", m.context},
+                 {"rope_theta", m.rope_theta > 0 ? Json(m.rope_theta) : Json(nullptr)}, {"tied_head", m.tied_head},
+                 {"qkv_bias", m.qkv_bias}, {"parameters", m.parameters()}}},
       {"data", {{"kind", data.kind()}, {"sha256", data.sha256()}, {"tokens", data.count()}}},
       {"tokens_per_update", config.batch.tokens_per_update()},
       {"effective_tokens_per_update", effective_tokens_per_update},
-      {"sequence", {{"length", config.batch.seq}, {"packed", false}}},
+      {"sequence", {{"length", config.batch.seq}, {"packed", config.batch.packed},
+                    {"document_end", data.document_end() ? Json(*data.document_end()) : Json(nullptr)}}},
       {"updates", updates},
       {"optimizer", {{"name", "adamw"}, {"beta1", adamw.beta1}, {"beta2", adamw.beta2}, {"eps", adamw.eps},
                      {"weight_decay", adamw.weight_decay}, {"decay_on", config.lower.decay_all ? "all" : "matrices"}}},
       {"schedule", {{"name", kSchedules[static_cast<std::size_t>(update.schedule)]}, {"learning_rate", update.learning_rate},
                     {"warmup_updates", update.warmup}, {"decay_updates", update.decay_updates}}},
       {"clip", update.max_norm > 0 ? Json(update.max_norm) : Json(nullptr)},
-      {"checkpointing", nullptr},
+      {"checkpointing", config.lower.checkpointing == Checkpointing::none ? Json(nullptr) : Json(name(config.lower.checkpointing))},
       {"ranks", {{"data", 1}, {"zero_stage", 0}}}};
   // Neither recipe nor micro-batch nor how many updates were run: those may differ between comparable documents.
   Json identity = workload;
@@ -284,7 +292,8 @@ std::vector<Json> kernel_json(const KernelRecord& record, const Roofline& roofli
   std::vector<Json> rows;
   for (const KernelUse& use : record.uses)
     for (const CacheState cache : {CacheState::cold, CacheState::hot}) {
-      Json row = kernel_row(record.problem, name(record.phase), use.recipe->name, use.count_per_update, cache, config);
+      Json row = kernel_row(record.problem, name(record.phase), use.recipe->name, use.count_per_update,
+                            use.recomputed_per_update, cache, config);
       const Summary& time = cache == CacheState::cold ? record.cold.summary : record.hot.summary;
       row["implementation"] = record.implementation.empty() ? Json(nullptr) : Json(record.implementation);
       row["emulated"] = record.emulated;
@@ -300,7 +309,8 @@ std::vector<Json> kernel_json(const KernelRecord& record, const Roofline& roofli
 }
 
 Json in_step_json(const StepRecord& step, const Slice& s, const Roofline& roofline, const RunConfig& config) {
-  Json row = kernel_row(s.problem, name(s.phase), step.recipe->name, s.count_per_update, CacheState::in_step, config);
+  Json row = kernel_row(s.problem, name(s.phase), step.recipe->name, s.count_per_update, s.recomputed_per_update,
+                        CacheState::in_step, config);
   const auto& [implementation, emulated] = step.implementations.at(s.problem.id());
   row["implementation"] = implementation;
   row["emulated"] = emulated;

@@ -40,7 +40,7 @@ void describe(StepRecord& record, const Execution& execution) {
     const std::string format(name(tensor.format));
     if (formats.find(format) == std::string::npos) formats += (formats.empty() ? "" : ",") + format;
   }
-  const DramTraffic traffic = dram_traffic(program, execution.backend().facts().last_level_cache_bytes());
+  const DramTraffic traffic = dram_traffic(program, execution.bytes(), execution.backend().facts().last_level_cache_bytes());
   record.dram_read = traffic.read;
   record.dram_written = traffic.written;
 }
@@ -87,6 +87,7 @@ void trace(Runner& runner, const RunConfig& config, const TokenData& data, Backe
   StepRecord& record = *runner.record;
   record.in_step_s = observer.by_problem();
   record.category_s = observer.seconds_by_category();
+  record.recompute_s = observer.recompute_s();
   record.idle_s = observer.idle_s();
   record.traced_sum_fraction = observer.explained_fraction();
   record.traced_updates = updates;

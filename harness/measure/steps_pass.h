@@ -41,7 +41,7 @@ struct StepRecord {
   // Traced updates.
   std::map<std::string, std::vector<double>> in_step_s;  // by problem id
   std::array<double, kCostCategoryCount> category_s = {};
-  double idle_s = 0, traced_sum_fraction = 0;
+  double recompute_s = 0, idle_s = 0, traced_sum_fraction = 0;
   std::int64_t traced_updates = 0;
 };
 

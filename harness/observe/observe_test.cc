@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
+#include <numeric>
 
 #include "harness/execute/initialization.h"
 #include "harness/observe/ledger.h"
@@ -47,21 +49,24 @@ class LedgerAndPlan : public testing::TestWithParam<std::int64_t> {};
 
 TEST_P(LedgerAndPlan, PlannedLivePeak_EqualsTheLedgerExactly_ForEveryRecipe) {
   const Batch batch{.micro_batch = 2, .seq = 32, .micro_batches = GetParam()};
-  for (const Recipe& recipe : all_recipes()) {
-    Ledger ledger(cpu().memory());
-    {
-      Execution execution(lower(find_model("gpt2-tiny"), recipe, batch, cpu().target()), cpu(), Placement::per_tensor, &ledger);
-      execution.initialize(initial_parameters(find_model("gpt2-tiny"), 1), 1024);
-      for (int update = 0; update < 2; ++update) execution.run_update(counting_window(batch));
-      EXPECT_EQ(ledger.peak_bytes(), execution.bytes().live_peak) << recipe.name;
-      for (std::size_t c = 0; c < kTensorClassCount; ++c) {
-        const bool is_state = static_cast<TensorClass>(c) != TensorClass::tokens;
-        EXPECT_EQ(is_state ? ledger.current()[c] : 0, execution.bytes().persistent[c])
-            << recipe.name << " " << name(static_cast<TensorClass>(c));
+  for (const Recipe& recipe : all_recipes())
+    for (const Checkpointing checkpointing : {Checkpointing::none, Checkpointing::layer}) {
+      LowerOptions options;
+      options.checkpointing = checkpointing;
+      Ledger ledger(cpu().memory());
+      {
+        Execution execution(lower(find_model("gpt2-tiny"), recipe, batch, cpu().target(), options), cpu(), Placement::per_tensor, &ledger);
+        execution.initialize(initial_parameters(find_model("gpt2-tiny"), 1), 1024);
+        for (int update = 0; update < 2; ++update) execution.run_update(counting_window(batch));
+        EXPECT_EQ(ledger.peak_bytes(), execution.bytes().live_peak) << recipe.name << " " << name(checkpointing);
+        for (std::size_t c = 0; c < kTensorClassCount; ++c) {
+          const bool is_state = static_cast<TensorClass>(c) != TensorClass::tokens;
+          EXPECT_EQ(is_state ? ledger.current()[c] : 0, execution.bytes().persistent[c])
+              << recipe.name << " " << name(static_cast<TensorClass>(c));
+        }
       }
+      EXPECT_EQ(ledger.current_bytes(), 0) << recipe.name << " leaks";
     }
-    EXPECT_EQ(ledger.current_bytes(), 0) << recipe.name << " leaks";
-  }
 }
 INSTANTIATE_TEST_SUITE_P(Windows, LedgerAndPlan, testing::Values(1, 3));
 
@@ -79,6 +84,28 @@ TEST(OpTrace, OpTimesAndIdleTime_SumToTheTracedUpdate) {
   EXPECT_GT(trace.explained_fraction(), 0);
   EXPECT_LE(trace.explained_fraction(), 1);
   EXPECT_GT(trace.seconds_by_category()[static_cast<std::size_t>(CostCategory::quantize)], 0);
+}
+
+TEST(OpTrace, RecomputationIsBookedApart) {
+  LowerOptions options;
+  options.checkpointing = Checkpointing::layer;
+  const auto traced = [&](const LowerOptions& lowering) {
+    Execution execution(lower(find_model("gpt2-tiny"), find_recipe("fp32"), kBatch, cpu().target(), lowering), cpu(), Placement::arena);
+    execution.initialize(initial_parameters(find_model("gpt2-tiny"), 1), 1);
+    auto trace = std::make_unique<OpTrace>(cpu());
+    execution.set_observer(trace.get());
+    trace->end_update(execution.run_update(counting_window(kBatch)).total_s);
+    execution.set_observer(nullptr);
+    return trace;
+  };
+  const auto plain = traced({}), repeated = traced(options);
+  EXPECT_EQ(plain->recompute_s(), 0);
+  EXPECT_GT(repeated->recompute_s(), 0);
+  double sum = repeated->recompute_s() + repeated->idle_s();
+  for (const double seconds : repeated->seconds_by_category()) sum += seconds;
+  double ops = 0;
+  for (const auto& [id, times] : repeated->by_problem()) ops = std::accumulate(times.begin(), times.end(), ops);
+  EXPECT_NEAR(sum - repeated->idle_s(), ops, 1e-9);
 }
 
 TEST(OpTrace, Watching_ChangesNoResult) {

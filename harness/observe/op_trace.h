@@ -26,8 +26,10 @@ class OpTrace : public OpObserver {
 
   /// Times of one op of a problem (Problem::id()), every occurrence of every traced update.
   const std::map<std::string, std::vector<double>>& by_problem() const { return by_problem_; }
-  /// Median over the traced updates of the seconds booked per category.
+  /// Median over the traced updates of the seconds booked per category. Ops that a checkpointing pass repeats are booked
+  /// to recompute_s() alone.
   std::array<double, kCostCategoryCount> seconds_by_category() const;
+  double recompute_s() const;
   /// Median seconds of a traced update outside its ops: the executor's own work.
   double idle_s() const;
   /// Σ op times ÷ time of the traced update, median over updates.
@@ -38,9 +40,14 @@ class OpTrace : public OpObserver {
   Backend& backend_;
   std::chrono::steady_clock::time_point begin_;
   std::map<std::string, std::vector<double>> by_problem_;
-  std::map<const Op*, std::pair<std::vector<double>*, std::size_t>> known_;  // where an op's times go, its category
-  std::array<double, kCostCategoryCount> current_ = {};
-  std::vector<std::array<double, kCostCategoryCount>> categories_;
+  /// Seconds by category; the last place is recomputation.
+  static constexpr std::size_t kRecompute = kCostCategoryCount;
+  using Booked = std::array<double, kCostCategoryCount + 1>;
+  double median_booked(std::size_t place) const;
+
+  std::map<const Op*, std::pair<std::vector<double>*, std::size_t>> known_;  // where an op's times go, its place
+  Booked current_ = {};
+  std::vector<Booked> booked_;
   std::vector<double> totals_;
 };
 

@@ -28,6 +28,7 @@ ProgramBuilder::ProgramBuilder(const Model& model, const Recipe& recipe, const B
                              .shape = {batch.micro_batch, batch.seq}});
   program_.targets = declare({.name = "targets", .tensor_class = TensorClass::tokens, .format = Format::int32,
                               .shape = {batch.micro_batch, batch.seq}});
+  if (batch.packed) declare_document_inputs();
   declare_parameters();
   program_.control = state("control", TensorClass::scaling_state, Format::fp64, {static_cast<std::int64_t>(kControlSlots)}, -1);
   if (recipe.uses_fp8()) declare_fp8_state();
@@ -44,6 +45,16 @@ TensorId ProgramBuilder::state(const std::string& name, TensorClass tensor_class
                                std::vector<std::int64_t> shape, int layer) {
   return declare({.name = name, .tensor_class = tensor_class, .format = format, .shape = std::move(shape), .layer = layer,
                   .persistent = true});
+}
+
+void ProgramBuilder::declare_document_inputs() {
+  const Batch& batch = program_.batch;
+  const auto input = [&](const char* name) {
+    return declare({.name = name, .tensor_class = TensorClass::tokens, .format = Format::int32,
+                    .shape = {batch.micro_batch, batch.seq}});
+  };
+  program_.position_ids = input("position_ids");
+  program_.first_key = input("first_key");
 }
 
 void ProgramBuilder::declare_parameters() {

@@ -67,6 +67,7 @@ class ProgramBuilder {
  private:
   TensorId declare(Tensor tensor);
   TensorId state(const std::string& name, TensorClass tensor_class, Format format, std::vector<std::int64_t> shape, int layer);
+  void declare_document_inputs();
   void declare_parameters();
   void declare_fp8_state();
   const Tensor& tensor(TensorId id) const { return program_.tensors[static_cast<std::size_t>(id)]; }

@@ -16,7 +16,7 @@ struct Step {
   const Op* op;
 };
 
-std::vector<Step> schedule(const Program& program) {
+std::vector<Step> steps_of(const Program& program) {
   std::vector<Step> steps;
   for (int s = 0; s < kSectionCount; ++s) {
     const auto kind = static_cast<SectionKind>(s);
@@ -60,7 +60,18 @@ void extend_to_window(const std::vector<Step>& steps, std::vector<std::vector<Ra
         range.end = last_of_next;
 }
 
+/// The steps of a program and the live ranges of its tensors, those of a window extended.
+struct Schedule {
+  std::vector<Step> steps;
+  std::vector<std::vector<Range>> ranges;  // by tensor, in order and apart from each other
+
+  explicit Schedule(const Program& program) : steps(steps_of(program)), ranges(live_ranges(program, steps)) {
+    extend_to_window(steps, ranges);
+  }
+};
+
 bool overlap(const std::vector<Range>& a, const std::vector<Range>& b) {
+  if (a.back().end < b.front().begin || b.back().end < a.front().begin) return false;
   return std::any_of(a.begin(), a.end(), [&](const Range& x) {
     return std::any_of(b.begin(), b.end(), [&](const Range& y) { return x.begin <= y.end && y.begin <= x.end; });
   });
@@ -103,39 +114,9 @@ void pack_arena(const Program& program, const std::vector<std::vector<Range>>& r
 
 std::int64_t total(const BytesByClass& bytes) { return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}); }
 
-}  // namespace
-
-Lifetimes lifetimes(const Program& program) {
-  const std::vector<Step> steps = schedule(program);
-  std::vector<std::vector<Range>> ranges = live_ranges(program, steps);
-  extend_to_window(steps, ranges);
-  Lifetimes result;
-  for (int s = 0; s < kSectionCount; ++s)
-    result.ops[static_cast<std::size_t>(s)].resize(program.section(static_cast<SectionKind>(s)).size());
-  const auto at = [&](std::size_t step) -> Lifetimes::AtOp& {
-    return result.ops[static_cast<std::size_t>(steps[step].section)][steps[step].index];
-  };
-  for (std::size_t i = 0; i < ranges.size(); ++i) {
-    const auto id = static_cast<TensorId>(i);
-    if (ranges[i].empty()) result.throughout.push_back(id);
-    for (const Range& range : ranges[i]) {
-      at(range.begin).begin.push_back(id);
-      const bool ends_with_window =
-          steps[range.begin].section == SectionKind::first && steps[range.end].section == SectionKind::next;
-      if (ends_with_window)
-        result.end_of_window.push_back(id);
-      else
-        at(range.end).end.push_back(id);
-    }
-  }
-  return result;
-}
-
-BytePlan plan_bytes(const Program& program) {
-  const std::vector<Step> steps = schedule(program);
-  std::vector<std::vector<Range>> ranges = live_ranges(program, steps);
-  extend_to_window(steps, ranges);
-
+/// Everything of a plan but the arena.
+BytePlan plan_live_bytes(const Program& program, const Schedule& all) {
+  const auto& [steps, ranges] = all;
   BytePlan plan;
   BytesByClass live = {};
   const auto count = [&](BytesByClass& bytes, std::size_t id) -> std::int64_t& {
@@ -167,11 +148,46 @@ BytePlan plan_bytes(const Program& program) {
     if (steps[s].section != SectionKind::next) plan.timeline.push_back({steps[s].op->phase, now});
     for (const std::size_t id : ends[s]) count(live, id) -= program.tensors[id].bytes();
   }
-  pack_arena(program, ranges, plan);
   return plan;
 }
 
-DramTraffic dram_traffic(const Program& program, std::int64_t cache_bytes) {
+}  // namespace
+
+Lifetimes lifetimes(const Program& program) {
+  const Schedule all(program);
+  const auto& [steps, ranges] = all;
+  Lifetimes result;
+  for (int s = 0; s < kSectionCount; ++s)
+    result.ops[static_cast<std::size_t>(s)].resize(program.section(static_cast<SectionKind>(s)).size());
+  const auto at = [&](std::size_t step) -> Lifetimes::AtOp& {
+    return result.ops[static_cast<std::size_t>(steps[step].section)][steps[step].index];
+  };
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    const auto id = static_cast<TensorId>(i);
+    if (ranges[i].empty()) result.throughout.push_back(id);
+    for (const Range& range : ranges[i]) {
+      at(range.begin).begin.push_back(id);
+      const bool ends_with_window =
+          steps[range.begin].section == SectionKind::first && steps[range.end].section == SectionKind::next;
+      if (ends_with_window)
+        result.end_of_window.push_back(id);
+      else
+        at(range.end).end.push_back(id);
+    }
+  }
+  return result;
+}
+
+BytePlan plan_bytes(const Program& program) {
+  const Schedule all(program);
+  BytePlan plan = plan_live_bytes(program, all);
+  pack_arena(program, all.ranges, plan);
+  return plan;
+}
+
+std::int64_t live_peak_bytes(const Program& program) { return plan_live_bytes(program, Schedule(program)).live_peak; }
+
+DramTraffic dram_traffic(const Program& program, const BytePlan& plan, std::int64_t cache_bytes) {
   std::vector<bool> is_read(program.tensors.size()), is_written(program.tensors.size());
   for (const std::vector<Op>& section : program.sections)
     for (const Op& op : section) {
@@ -188,7 +204,7 @@ DramTraffic dram_traffic(const Program& program, std::int64_t cache_bytes) {
     if (is_read[id]) traffic.read += program.tensors[id].bytes();
     if (is_written[id]) traffic.written += program.tensors[id].bytes();
   }
-  const std::int64_t spilled = std::max<std::int64_t>(0, plan_bytes(program).activation_peak - cache_bytes);
+  const std::int64_t spilled = std::max<std::int64_t>(0, plan.activation_peak - cache_bytes);
   traffic.read = std::max<std::int64_t>(0, traffic.read - cache_bytes) + spilled;
   traffic.written = std::max<std::int64_t>(0, traffic.written - cache_bytes) + spilled;
   return traffic;

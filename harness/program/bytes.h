@@ -47,14 +47,16 @@ struct BytePlan {
 };
 /// `storage_bytes` of a backend may differ from the formats' (the reference backend); the plan counts the formats'.
 BytePlan plan_bytes(const Program& program);
+/// BytePlan::live_peak alone, without packing an arena.
+std::int64_t live_peak_bytes(const Program& program);
 
 /// Bytes that an update must move from and to DRAM whatever the order of its ops: every persistent tensor is read and, when
 /// it is changed, written once, and activations that outgrow the cache are written and read back. What the last-level cache
-/// can hold across updates is taken off once. A lower bound, for floors.
+/// can hold across updates is taken off once. A lower bound, for floors. `plan` is that of the program.
 struct DramTraffic {
   std::int64_t read = 0, written = 0;
 };
-DramTraffic dram_traffic(const Program& program, std::int64_t cache_bytes);
+DramTraffic dram_traffic(const Program& program, const BytePlan& plan, std::int64_t cache_bytes);
 
 /// The largest micro-batch whose planned live peak fits into `memory_bytes`; 0 when not even one sequence fits.
 /// `live_peak_of(micro_batch)` must not fall as the micro-batch grows.

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <stdexcept>
+
 #include "harness/program/builder.h"
+#include "harness/program/checkpoint.h"
 
 namespace mixroof {
 namespace {
@@ -23,6 +26,8 @@ void validate_batch(const Model& model, const Batch& batch) {
   require(batch.micro_batches >= 1, "micro-batches per update", batch.micro_batches, "at least 1 is needed");
   require(batch.seq <= model.context, "--seq", batch.seq,
           fmt::format("{} has positions for {}; choose at most that", model.name, model.context));
+  if (batch.attention_pairs != 0 && !batch.packed)
+    throw std::logic_error("attention pairs are counted for packed batches only");
 }
 
 }  // namespace
@@ -36,7 +41,7 @@ Program lower(const Model& model, const Recipe& recipe, const Batch& batch, cons
     ProgramBuilder builder(model, recipe, batch, target, options);
     family.lower(builder);
     builder.update_section();
-    return builder.take();
+    return options.checkpointing == Checkpointing::layer ? with_layer_checkpointing(builder.take()) : builder.take();
   }
   throw UsageError(fmt::format("model family '{}' has no lowering; supported: gpt2", model.family));
 }

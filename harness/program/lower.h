@@ -16,6 +16,7 @@ struct LowerOptions {
   bool accumulate_in_grads = false;  // windows of several micro-batches: keep 16-bit gradients instead of fp32
   std::int64_t fp8_history = 16;     // windows that delayed scaling remembers
   double fp8_margin = 0;
+  Checkpointing checkpointing = Checkpointing::none;
 };
 
 /// Throws UsageError when the batch does not fit the model (a sequence longer than the context, a size below 1).

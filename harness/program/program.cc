@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "harness/numeric/checked.h"
+#include "harness/status.h"
 
 namespace mixroof {
 
@@ -35,6 +36,17 @@ std::string_view name(SectionKind section) {
   return "update";
 }
 
+std::string_view name(Checkpointing checkpointing) {
+  return checkpointing == Checkpointing::layer ? "layer" : "none";
+}
+
+Checkpointing find_checkpointing(std::string_view wanted) {
+  static const std::vector<std::string> names = {"none", "layer"};
+  if (wanted == names[0]) return Checkpointing::none;
+  if (wanted == names[1]) return Checkpointing::layer;
+  throw_unknown("checkpointing", wanted, names, "mixroof run --help");
+}
+
 std::int64_t Batch::tokens_per_update() const { return checked_product({micro_batch, seq, micro_batches}); }
 
 std::int64_t Program::repeats(SectionKind kind) const {
@@ -57,9 +69,10 @@ std::string operand_text(const Program& program, const OperandRef& ref) {
 }  // namespace
 
 std::string Program::dump() const {
-  std::string text = fmt::format("program {} {} micro_batch={} seq={} micro_batches={} target={} threads={}\n", model.name,
-                                 recipe->name, batch.micro_batch, batch.seq, batch.micro_batches, target.backend,
-                                 target.threads);
+  std::string text = fmt::format(
+      "program {} {} micro_batch={} seq={} micro_batches={} packed={} checkpointing={} target={} threads={}\n", model.name,
+      recipe->name, batch.micro_batch, batch.seq, batch.micro_batches, batch.packed ? "yes" : "no",
+      mixroof::name(checkpointing), target.backend, target.threads);
   for (const Tensor& tensor : tensors)
     text += fmt::format("tensor {} {} {} [{}] {} bytes{}\n", tensor.name, mixroof::name(tensor.tensor_class),
                         mixroof::name(tensor.format), fmt::join(tensor.shape, ","), tensor.bytes(),
@@ -71,7 +84,8 @@ std::string Program::dump() const {
     for (const Op& op : section(kind)) {
       std::vector<std::string> operands;
       for (const OperandRef& ref : op.operands) operands.push_back(operand_text(*this, ref));
-      text += fmt::format("  {} {}: {} ({})\n", mixroof::name(op.phase), op.name, op.problem.id(), fmt::join(operands, ", "));
+      text += fmt::format("  {}{} {}: {} ({})\n", mixroof::name(op.phase), op.recompute ? " recompute" : "", op.name,
+                          op.problem.id(), fmt::join(operands, ", "));
     }
   }
   return text;
@@ -86,6 +100,7 @@ std::vector<Slice> slice(const Program& program) {
       const auto [found, is_new] = known.try_emplace(op.problem.id(), slices.size());
       if (is_new) slices.push_back({.problem = op.problem, .phase = op.phase});
       slices[found->second].count_per_update += program.repeats(kind);
+      if (op.recompute) slices[found->second].recomputed_per_update += program.repeats(kind);
     }
   }
   return slices;

@@ -45,6 +45,7 @@ struct Op {
   Phase phase = Phase::forward;
   int layer = -1;
   TensorId workspace = -1;
+  bool recompute = false;       // run again in the backward phase, by a checkpointing pass
 };
 
 /// Sections run in this order: the first micro-batch of a window (gradients are written), each further one (gradients are
@@ -57,20 +58,30 @@ struct Batch {
   std::int64_t micro_batch = 1;      // sequences
   std::int64_t seq = 128;
   std::int64_t micro_batches = 1;    // of a window
+  bool packed = false;               // several documents a row: positions restart, attention stays within a document
+  std::int64_t attention_pairs = 0;  // packed: mean query-key pairs of a micro-batch, for FLOPs; 0: the whole causal half
   std::int64_t tokens_per_update() const;
 };
+
+/// Which activations the backward pass finds stored: all, or those between layers, the others being computed again.
+enum class Checkpointing : std::uint8_t { none, layer };
+std::string_view name(Checkpointing checkpointing);
+/// Throws UsageError with the valid names.
+Checkpointing find_checkpointing(std::string_view name);
 
 struct Program {
   Model model;
   const Recipe* recipe = nullptr;
   Batch batch;
   Target target;
+  Checkpointing checkpointing = Checkpointing::none;
   Format grad_format = Format::fp32;  // of weight gradients: fp32 in windows of several micro-batches unless asked
   std::vector<Tensor> tensors;
   std::array<std::vector<Op>, kSectionCount> sections;
 
   // Named tensors the executor binds: inputs and state.
   TensorId tokens = -1, targets = -1, control = -1, losses = -1, logits = -1;
+  TensorId position_ids = -1, first_key = -1;  // of a packed batch (execution.h says what they hold)
   TensorId fp8_scale = -1, fp8_amax = -1, fp8_history = -1, fp8_limits = -1, fp8_counts = -1;
   std::vector<Format> fp8_formats;    // of each FP8 tensor, in the order of fp8_scale
   struct Parameter {
@@ -94,6 +105,7 @@ struct Slice {
   Problem problem;
   Phase phase = Phase::forward;
   std::int64_t count_per_update = 0;
+  std::int64_t recomputed_per_update = 0;  // of these, in the backward phase for a checkpointing pass
 };
 std::vector<Slice> slice(const Program& program);
 
