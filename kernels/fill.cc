@@ -40,9 +40,33 @@ std::vector<double> healthy_control() {
   return control;
 }
 
+namespace {
+
+std::vector<double> document_starts(const Operand& operand, std::uint64_t seed) {
+  const std::int64_t seq = operand.fill.limit;
+  std::vector<double> starts(static_cast<std::size_t>(operand.count()));
+  if (starts.empty()) return starts;
+  const std::int64_t length = std::clamp<std::int64_t>(std::llround(operand.fill.scale), 1, seq);
+  const std::int64_t rest = seq % length;
+  std::mt19937_64 random(seed);
+  std::uniform_int_distribution<std::int64_t> document(0, seq / length);
+  for (std::int64_t row = 0; row < operand.count(); row += seq) {
+    const std::int64_t shorter = document(random) * length;  // where the rest lies
+    std::int64_t start = 0;
+    for (std::int64_t t = 0; t < seq; ++t) {
+      if (t == start + (start == shorter && rest > 0 ? rest : length)) start = t;
+      starts[static_cast<std::size_t>(row + t)] = static_cast<double>(start);
+    }
+  }
+  return starts;
+}
+
+}  // namespace
+
 std::vector<double> fill_values(const Operand& operand, std::uint64_t seed, bool integers) {
   const Fill& fill = operand.fill;
   if (fill.kind == Fill::Kind::control) return healthy_control();
+  if (fill.kind == Fill::Kind::documents) return document_starts(operand, seed);
   std::vector<double> values(static_cast<std::size_t>(std::min(operand.count(), kDistinctValues)));
   std::mt19937_64 random(seed);
   if (integers && fill.exact_limit > 0) {
@@ -59,7 +83,8 @@ std::vector<double> fill_values(const Operand& operand, std::uint64_t seed, bool
       case Fill::Kind::tokens: value = static_cast<double>(token(random)); break;
       case Fill::Kind::targets: value = eighth(random) == 0 ? -1.0 : static_cast<double>(token(random)); break;
       case Fill::Kind::constant: value = fill.offset; break;
-      case Fill::Kind::control: break;
+      case Fill::Kind::control:
+      case Fill::Kind::documents: break;
     }
   return values;
 }

@@ -44,12 +44,14 @@ enum class Access : std::uint8_t { read, write, read_write };
 /// How a check or an isolated timing fills an operand that is read.
 struct Fill {
   enum class Kind : std::uint8_t {
-    normal,    // mean `offset`, standard deviation `scale`
-    positive,  // |normal| * scale + offset: second moments, reciprocal deviations
-    tokens,    // whole numbers in [0, limit)
-    targets,   // as tokens, and about one in eight is -1 (masked)
-    constant,  // `offset` everywhere
-    control,   // the control tensor in the middle of a healthy run (kernels/control.h)
+    normal,     // mean `offset`, standard deviation `scale`
+    positive,   // |normal| * scale + offset: second moments, reciprocal deviations
+    tokens,     // whole numbers in [0, limit)
+    targets,    // as tokens, and about one in eight is -1 (masked)
+    constant,   // `offset` everywhere
+    control,    // the control tensor in the middle of a healthy run (kernels/control.h)
+    documents,  // where each place's document begins in its row of `limit` places; documents have `scale` places, but for
+                // one, at random, that gets the rest of the row
   };
   Kind kind = Kind::normal;
   double scale = 1.0;

@@ -1,4 +1,4 @@
-// Layer norm on the CPU: one row at a time as fp32, sums in several vector accumulators whose chunk totals are added in
+// Layer norm and RMS norm on the CPU: one row at a time as fp32, sums in several vector accumulators whose chunk totals are added in
 // double. Weight and bias gradients are summed per worker in workspace and added in the workers' order.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/norm/norm_cpu.cc"
@@ -13,6 +13,7 @@
 
 #include "harness/backend/cpu/parallel.h"
 #include "kernels/implementation.h"
+#include "kernels/norm/layout.h"
 #include "kernels/norm/norm.h"
 #include "kernels/row_buffer.h"
 
@@ -48,48 +49,77 @@ HWY_INLINE double sum_terms(std::int64_t n, F term) {
   return total;
 }
 
-/// y[width] from x[width]; returns the statistics through mean and rstd.
-void normalize_row(const float* HWY_RESTRICT x, const float* HWY_RESTRICT weight, const float* HWY_RESTRICT bias,
-                   double eps, std::int64_t width, float* y, float* mean, float* rstd) {
+using norm_detail::BackwardRow;
+using norm_detail::ForwardRow;
+
+/// y[width] and the statistics of a row. Not centred: RMS norm.
+template <bool kCentred>
+HWY_INLINE void forward_row_of(const ForwardRow& row, double eps, std::int64_t width) {
+  const float *HWY_RESTRICT x = row.x, *HWY_RESTRICT weight = row.weight, *HWY_RESTRICT bias = row.bias;
+  float* y = row.y;
   const auto n = static_cast<double>(width);
-  const double sum = sum_terms(width, [=](auto d, std::int64_t i) HWY_ATTR { return hn::LoadU(d, x + i); });
-  const float m = static_cast<float>(sum / n);
+  float mean = 0;
+  if constexpr (kCentred) {
+    mean = static_cast<float>(
+        sum_terms(width, [=](auto d, std::int64_t i) HWY_ATTR { return hn::LoadU(d, x + i); }) / n);
+    *row.mean = mean;
+  }
+  const auto centred_at = [=](auto d, std::int64_t i) HWY_ATTR {
+    const auto v = hn::LoadU(d, x + i);
+    if constexpr (kCentred) return hn::Sub(v, hn::Set(d, mean));
+    return v;
+  };
   const double squares = sum_terms(width, [=](auto d, std::int64_t i) HWY_ATTR {
-    const auto centred = hn::Sub(hn::LoadU(d, x + i), hn::Set(d, m));
+    const auto centred = centred_at(d, i);
     return hn::Mul(centred, centred);
   });
-  const float r = static_cast<float>(1 / std::sqrt(squares / n + eps));
+  const float rstd = static_cast<float>(1 / std::sqrt(squares / n + eps));
+  *row.rstd = rstd;
   for_each_vector(width, [=](auto d, std::int64_t i) HWY_ATTR {
-    const auto xhat = hn::Mul(hn::Sub(hn::LoadU(d, x + i), hn::Set(d, m)), hn::Set(d, r));
-    hn::StoreU(hn::MulAdd(xhat, hn::LoadU(d, weight + i), hn::LoadU(d, bias + i)), d, y + i);
+    const auto xhat = hn::Mul(centred_at(d, i), hn::Set(d, rstd));
+    const auto w = hn::LoadU(d, weight + i);
+    if constexpr (kCentred)
+      hn::StoreU(hn::MulAdd(xhat, w, hn::LoadU(d, bias + i)), d, y + i);
+    else
+      hn::StoreU(hn::Mul(xhat, w), d, y + i);
   });
-  *mean = m;
-  *rstd = r;
 }
 
-/// dx[width] of one row; adds the row to the sums dweight[width] and dbias[width]. `dresidual` may be null.
-void backward_row(const float* HWY_RESTRICT dy, const float* HWY_RESTRICT x, const float* HWY_RESTRICT weight,
-                  float mean, float rstd, const float* dresidual, std::int64_t width, float* dx,
-                  float* HWY_RESTRICT dweight, float* HWY_RESTRICT dbias) {
+/// dx[width] of a row; adds the row to dweight[width] and dbias[width]. Not centred: RMS norm.
+template <bool kCentred>
+HWY_INLINE void backward_row_of(const BackwardRow& row, std::int64_t width) {
+  const float *HWY_RESTRICT dy = row.dy, *HWY_RESTRICT x = row.x, *HWY_RESTRICT weight = row.weight;
+  float *HWY_RESTRICT dweight = row.dweight, *HWY_RESTRICT dbias = row.dbias;
+  const float mean = row.mean, rstd = row.rstd;
+  const float* dresidual = row.dresidual;
+  float* dx = row.dx;
   const auto xhat_at = [=](auto d, std::int64_t i) HWY_ATTR {
-    return hn::Mul(hn::Sub(hn::LoadU(d, x + i), hn::Set(d, mean)), hn::Set(d, rstd));
+    const auto v = hn::LoadU(d, x + i);
+    if constexpr (kCentred) return hn::Mul(hn::Sub(v, hn::Set(d, mean)), hn::Set(d, rstd));
+    return hn::Mul(v, hn::Set(d, rstd));
   };
   const auto g_at = [=](auto d, std::int64_t i)
                         HWY_ATTR { return hn::Mul(hn::LoadU(d, dy + i), hn::LoadU(d, weight + i)); };
   const auto n = static_cast<double>(width);
-  const auto g_mean = static_cast<float>(sum_terms(width, g_at) / n);
+  const float g_mean = kCentred ? static_cast<float>(sum_terms(width, g_at) / n) : 0.0f;
   const auto gx_mean = static_cast<float>(
       sum_terms(width, [=](auto d, std::int64_t i) HWY_ATTR { return hn::Mul(g_at(d, i), xhat_at(d, i)); }) / n);
   for_each_vector(width, [=](auto d, std::int64_t i) HWY_ATTR {
     const auto xhat = xhat_at(d, i);
-    const auto centred = hn::NegMulAdd(xhat, hn::Set(d, gx_mean), hn::Sub(g_at(d, i), hn::Set(d, g_mean)));
-    const auto scaled = hn::Mul(centred, hn::Set(d, rstd));
-    const auto row = hn::LoadU(d, dy + i);
-    hn::StoreU(hn::MulAdd(row, xhat, hn::LoadU(d, dweight + i)), d, dweight + i);
-    hn::StoreU(hn::Add(row, hn::LoadU(d, dbias + i)), d, dbias + i);
+    auto centred = g_at(d, i);
+    if constexpr (kCentred) centred = hn::Sub(centred, hn::Set(d, g_mean));
+    const auto scaled = hn::Mul(hn::NegMulAdd(xhat, hn::Set(d, gx_mean), centred), hn::Set(d, rstd));
+    const auto upstream = hn::LoadU(d, dy + i);
+    hn::StoreU(hn::MulAdd(upstream, xhat, hn::LoadU(d, dweight + i)), d, dweight + i);
+    if constexpr (kCentred) hn::StoreU(hn::Add(upstream, hn::LoadU(d, dbias + i)), d, dbias + i);
     hn::StoreU(dresidual ? hn::Add(scaled, hn::LoadU(d, dresidual + i)) : scaled, d, dx + i);
   });
 }
+
+void forward_row(const ForwardRow& row, double eps, std::int64_t width) { forward_row_of<true>(row, eps, width); }
+void rms_forward_row(const ForwardRow& row, double eps, std::int64_t width) { forward_row_of<false>(row, eps, width); }
+void backward_row(const BackwardRow& row, std::int64_t width) { backward_row_of<true>(row, width); }
+void rms_backward_row(const BackwardRow& row, std::int64_t width) { backward_row_of<false>(row, width); }
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
@@ -101,9 +131,15 @@ namespace mixroof {
 namespace {
 
 HWY_EXPORT(target_name);
-HWY_EXPORT(normalize_row);
+HWY_EXPORT(forward_row);
+HWY_EXPORT(rms_forward_row);
 HWY_EXPORT(backward_row);
+HWY_EXPORT(rms_backward_row);
 HWY_EXPORT(add_rows);
+
+using norm_detail::BackwardOperands;
+using norm_detail::ForwardOperands;
+using norm_detail::kAbsent;
 
 // Elements below which a second worker is not worth waking.
 constexpr std::int64_t kSerialElements = 8192;
@@ -113,6 +149,7 @@ class NormPlan : public Plan {
   explicit NormPlan(const Problem& problem)
       : rows_(problem.dim("rows")),
         width_(problem.dim("width")),
+        is_rms_(norm_detail::is_rms(problem)),
         eps_(problem.constant("eps")),
         formats_(problem.formats) {}
 
@@ -123,19 +160,26 @@ class NormPlan : public Plan {
   float* scratch(const Launch& launch, std::int64_t rows_per_worker, int worker, std::int64_t row) const {
     return static_cast<float*>(launch.workspace) + (worker * rows_per_worker + row) * norm_detail::row_stride(width_);
   }
+  /// Null when the variant does not have the operand.
   const float* load(const Launch& launch, std::size_t operand, std::int64_t row, float* buffer) const {
+    if (operand == kAbsent) return nullptr;
     return load_row(formats_[operand], launch.operands[operand], row * width_, width_, buffer);
+  }
+  /// Statistics of every row; null when the variant does not have them.
+  static float* statistics(const Launch& launch, std::size_t operand) {
+    return operand == kAbsent ? nullptr : static_cast<float*>(launch.operands[operand]);
   }
   std::int64_t serial_rows() const { return kSerialElements / width_; }
 
   std::int64_t rows_, width_;
+  bool is_rms_;
   double eps_;
   std::vector<Format> formats_;
 };
 
 class ForwardPlan final : public NormPlan {
  public:
-  using NormPlan::NormPlan;
+  explicit ForwardPlan(const Problem& problem) : NormPlan(problem), at_(problem) {}
 
   void run(const Launch& launch) const override {
     parallel_ranges(
@@ -146,17 +190,19 @@ class ForwardPlan final : public NormPlan {
  private:
   void run_rows(const Launch& launch, int worker, std::int64_t begin, std::int64_t end) const {
     const auto row_of = [&](std::int64_t row) { return scratch(launch, norm_detail::kForwardRows, worker, row); };
-    const float* weight = load(launch, 1, 0, row_of(0));
-    const float* bias = load(launch, 2, 0, row_of(1));
-    auto* mean = static_cast<float*>(launch.operands[4]);
-    auto* rstd = static_cast<float*>(launch.operands[5]);
+    const auto normalize = is_rms_ ? HWY_DYNAMIC_DISPATCH(rms_forward_row) : HWY_DYNAMIC_DISPATCH(forward_row);
+    const float* weight = load(launch, at_.weight, 0, row_of(0));
+    const float* bias = load(launch, at_.bias, 0, row_of(1));
+    float *mean = statistics(launch, at_.mean), *rstd = statistics(launch, at_.rstd);
     for (std::int64_t row = begin; row < end; ++row) {
-      const float* x = load(launch, 0, row, row_of(2));
-      float* y = row_for_store(formats_[3], launch.operands[3], row * width_, row_of(3));
-      HWY_DYNAMIC_DISPATCH(normalize_row)(x, weight, bias, eps_, width_, y, mean + row, rstd + row);
-      store_row(formats_[3], y, width_, launch.operands[3], row * width_);
+      const float* x = load(launch, at_.x, row, row_of(2));
+      float* y = row_for_store(formats_[at_.y], launch.operands[at_.y], row * width_, row_of(3));
+      normalize({x, weight, bias, y, mean ? mean + row : nullptr, rstd + row}, eps_, width_);
+      store_row(formats_[at_.y], y, width_, launch.operands[at_.y], row * width_);
     }
   }
+
+  ForwardOperands at_;
 };
 
 class BackwardPlan final : public NormPlan {
@@ -164,8 +210,7 @@ class BackwardPlan final : public NormPlan {
   explicit BackwardPlan(const Problem& problem)
       : NormPlan(problem),
         accumulate_(problem.accumulate),
-        has_residual_(problem.dim("residual") != 0),
-        dx_(has_residual_ ? 6 : 5) {}
+        at_(problem) {}
 
   void run(const Launch& launch) const override {
     // Every worker's sums start at zero, also of workers that get no rows, so that the reduction reads all of them.
@@ -176,8 +221,8 @@ class BackwardPlan final : public NormPlan {
     parallel_ranges(
         rows_, 1, [&](int worker, std::int64_t begin, std::int64_t end) { run_rows(launch, worker, begin, end); },
         serial_rows());
-    reduce(launch, workers, kDweightRow, dx_ + 1);
-    reduce(launch, workers, kDbiasRow, dx_ + 2);
+    reduce(launch, workers, kDweightRow, at_.dweight);
+    if (at_.dbias != kAbsent) reduce(launch, workers, kDbiasRow, at_.dbias);
   }
 
  private:
@@ -189,17 +234,17 @@ class BackwardPlan final : public NormPlan {
 
   void run_rows(const Launch& launch, int worker, std::int64_t begin, std::int64_t end) const {
     const auto buffer = [&](std::int64_t row) { return row_of(launch, worker, row); };
-    const float* weight = load(launch, 2, 0, buffer(2));
-    const auto* mean = static_cast<const float*>(launch.operands[3]);
-    const auto* rstd = static_cast<const float*>(launch.operands[4]);
+    const auto add_row = is_rms_ ? HWY_DYNAMIC_DISPATCH(rms_backward_row) : HWY_DYNAMIC_DISPATCH(backward_row);
+    const float* weight = load(launch, at_.weight, 0, buffer(2));
+    const float *mean = statistics(launch, at_.mean), *rstd = statistics(launch, at_.rstd);
     for (std::int64_t row = begin; row < end; ++row) {
-      const float* dy = load(launch, 0, row, buffer(3));
-      const float* x = load(launch, 1, row, buffer(4));
-      const float* dresidual = has_residual_ ? load(launch, 5, row, buffer(5)) : nullptr;
-      float* dx = row_for_store(formats_[dx_], launch.operands[dx_], row * width_, buffer(6));
-      HWY_DYNAMIC_DISPATCH(backward_row)
-      (dy, x, weight, mean[row], rstd[row], dresidual, width_, dx, buffer(kDweightRow), buffer(kDbiasRow));
-      store_row(formats_[dx_], dx, width_, launch.operands[dx_], row * width_);
+      const float* dy = load(launch, at_.dy, row, buffer(3));
+      const float* x = load(launch, at_.x, row, buffer(4));
+      const float* dresidual = load(launch, at_.dresidual, row, buffer(5));
+      float* dx = row_for_store(formats_[at_.dx], launch.operands[at_.dx], row * width_, buffer(6));
+      add_row({dy, x, weight, dresidual, mean ? mean[row] : 0, rstd[row], dx, buffer(kDweightRow), buffer(kDbiasRow)},
+              width_);
+      store_row(formats_[at_.dx], dx, width_, launch.operands[at_.dx], row * width_);
     }
   }
 
@@ -212,12 +257,12 @@ class BackwardPlan final : public NormPlan {
     encode(formats_[operand], sum, launch.operands[operand], width_);
   }
 
-  bool accumulate_, has_residual_;
-  std::size_t dx_;  // operand number
+  bool accumulate_;
+  BackwardOperands at_;
 };
 
 std::unique_ptr<Plan> prepare(const Problem& problem, const PrepareContext&) {
-  if (problem.variant == "backward") return std::make_unique<BackwardPlan>(problem);
+  if (norm_detail::is_backward(problem)) return std::make_unique<BackwardPlan>(problem);
   return std::make_unique<ForwardPlan>(problem);
 }
 
