@@ -14,6 +14,7 @@
 
 #include "harness/backend/cpu/parallel.h"
 #include "kernels/embedding/embedding.h"
+#include "kernels/embedding/layout.h"
 #include "kernels/row_buffer.h"
 
 namespace mixroof {
@@ -31,141 +32,160 @@ std::string path_name() { return std::string("mixroof ") + HWY_DYNAMIC_DISPATCH(
 
 class ForwardPlan final : public Plan {
  public:
-  explicit ForwardPlan(const Problem& p)
-      : tokens_(p.dim("batch") * p.dim("seq")), seq_(p.dim("seq")), width_(p.dim("width")), formats_(p.formats) {}
+  explicit ForwardPlan(const Problem& p) : layout_(p), formats_(p.formats) {}
 
   std::string implementation() const override { return path_name(); }
 
   void run(const Launch& launch) const override {
     parallel_ranges(
-        tokens_, 1,
+        layout_.tokens, 1,
         [&](int, std::int64_t begin, std::int64_t end) {
           for (std::int64_t i = begin; i < end; ++i) embed(launch, i);
         },
-        kSerialBelow / width_);
+        kSerialBelow / layout_.width);
   }
 
  private:
   void embed(const Launch& launch, std::int64_t i) const {
     const auto add = HWY_DYNAMIC_DISPATCH(add_rows);
-    const std::int64_t token = static_cast<const std::int32_t*>(launch.operands[0])[i];
-    RowBuffer table, positions, sum;
-    for_chunks(width_, [&](std::int64_t at, std::int64_t n) {
-      const float* a = load_row(formats_[1], launch.operands[1], token * width_ + at, n, table);
-      const float* b = load_row(formats_[2], launch.operands[2], i % seq_ * width_ + at, n, positions);
-      float* out = row_for_store(formats_[3], launch.operands[3], i * width_ + at, sum);
-      add(a, b, out, n);
-      store_row(formats_[3], out, n, launch.operands[3], i * width_ + at);
+    const std::int64_t token = static_cast<const std::int32_t*>(launch.operands[layout_.ids()])[i];
+    const Format table = formats_[layout_.table()], out = formats_[layout_.out()];
+    RowBuffer a, b, sum;
+    for_chunks(layout_.width, [&](std::int64_t at, std::int64_t n) {
+      const float* row = load_row(table, launch.operands[layout_.table()], token * layout_.width + at, n, a);
+      const std::int64_t to = i * layout_.width + at;
+      if (!layout_.has_positions())
+        return encode(out, row, element_address(out, launch.operands[layout_.out()], to), n);
+      const std::int64_t position = position_of(launch, i) * layout_.width + at;
+      float* result = row_for_store(out, launch.operands[layout_.out()], to, sum);
+      add(row, load_row(table, launch.operands[layout_.positions()], position, n, b), result, n);
+      store_row(out, result, n, launch.operands[layout_.out()], to);
     });
   }
 
-  std::int64_t tokens_, seq_, width_;
+  std::int64_t position_of(const Launch& launch, std::int64_t i) const {
+    if (!layout_.packed) return i % layout_.seq;
+    return static_cast<const std::int32_t*>(launch.operands[layout_.position_ids()])[i];
+  }
+
+  EmbeddingLayout layout_;
   std::vector<Format> formats_;
 };
 
-/// Lists of equal tokens: position first[v] holds token v first (-1: never), next[i] is the next position with the
-/// token of position i (-1: none).
+/// Lists of places with equal ids: place first[v] holds id v first (-1: never), next[i] is the next place with the id of
+/// place i (-1: none).
 struct Occurrences {
   std::int32_t* first;
   std::int32_t* next;
 
-  Occurrences(void* workspace, const std::int32_t* tokens, std::int64_t count, std::int64_t vocab)
-      : first(static_cast<std::int32_t*>(workspace)), next(first + vocab) {
-    std::fill_n(first, vocab, -1);
+  /// In `storage`, ids + count numbers long.
+  Occurrences(std::int32_t* storage, const void* id_of_place, std::int64_t count, std::int64_t ids)
+      : first(storage), next(storage + ids) {
+    const auto* id = static_cast<const std::int32_t*>(id_of_place);
+    std::fill_n(first, ids, -1);
     for (std::int64_t i = count; i-- > 0;) {
-      next[i] = first[tokens[i]];
-      first[tokens[i]] = static_cast<std::int32_t>(i);
+      next[i] = first[id[i]];
+      first[id[i]] = static_cast<std::int32_t>(i);
     }
   }
 };
 
 class BackwardPlan final : public Plan {
  public:
-  explicit BackwardPlan(const Problem& p)
-      : batch_(p.dim("batch")),
-        seq_(p.dim("seq")),
-        vocab_(p.dim("vocab")),
-        context_(p.dim("context")),
-        width_(p.dim("width")),
-        adds_to_table_(p.dim("tied") != 0 || p.accumulate),
-        adds_to_positions_(p.accumulate),
-        formats_(p.formats) {}
+  explicit BackwardPlan(const Problem& p) : layout_(p), formats_(p.formats) {}
 
   std::string implementation() const override { return path_name(); }
 
   void run(const Launch& launch) const override {
-    const std::int64_t tokens = batch_ * seq_;
-    const Occurrences where(launch.workspace, static_cast<const std::int32_t*>(launch.operands[1]), tokens, vocab_);
-    zero_unused_rows(launch, where);
-    parallel_ranges(
-        width_, kColumnGrain,
-        [&](int, std::int64_t begin, std::int64_t end) {
-          sum_table(launch, where, begin, end);
-          sum_positions(launch, begin, end);
-        },
-        kSerialBelow / std::max<std::int64_t>(tokens, 1));
+    auto* storage = static_cast<std::int32_t*>(launch.workspace);
+    const Occurrences tokens(storage, launch.operands[layout_.ids()], layout_.tokens, layout_.vocab);
+    add_by_id(launch, {layout_.table(), layout_.vocab, layout_.adds_to_table}, tokens);
+    if (!layout_.has_positions()) return;
+    if (!layout_.packed) return add_by_place(launch);
+    const Occurrences positions(storage + layout_.vocab + layout_.tokens, launch.operands[layout_.position_ids()],
+                                layout_.tokens, layout_.context);
+    add_by_id(launch, {layout_.positions(), layout_.context, layout_.adds_to_positions}, positions);
   }
 
  private:
-  /// Rows of written gradients that no token reaches; whole rows, since they may be most of a large table.
-  void zero_unused_rows(const Launch& launch, const Occurrences& where) const {
-    if (!adds_to_table_)
-      parallel_ranges(
-          vocab_, 1,
-          [&](int, std::int64_t begin, std::int64_t end) {
-            for (std::int64_t row = begin; row < end; ++row)
-              if (where.first[row] < 0) zero_rows(launch, 2, row, 1);
-          },
-          kSerialBelow / width_);
-    const std::int64_t used = batch_ == 0 ? 0 : seq_;
-    if (!adds_to_positions_) zero_rows(launch, 3, used, context_ - used);
+  struct Gradient {
+    std::size_t operand;
+    std::int64_t rows;
+    bool adds;
+  };
+
+  /// Gradient of a table whose rows the places name by ids.
+  void add_by_id(const Launch& launch, const Gradient& gradient, const Occurrences& where) const {
+    zero_unused_rows(launch, gradient, where);
+    for_columns([&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = 0; row < gradient.rows; ++row)
+        if (where.first[row] >= 0)
+          sum_rows(launch, gradient, row, begin, end, where.first[row], [&](std::int64_t i) { return where.next[i]; });
+    });
+  }
+
+  /// Gradient of the position table when a place's position is its place in the row: sums over the sequences.
+  void add_by_place(const Launch& launch) const {
+    const Gradient gradient{layout_.positions(), layout_.context, layout_.adds_to_positions};
+    const std::int64_t used = layout_.batch == 0 ? 0 : layout_.seq, last_sequence = layout_.tokens - layout_.seq;
+    if (!gradient.adds) zero_rows(launch, gradient.operand, used, layout_.context - used);
+    for_columns([&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = 0; row < used; ++row)
+        sum_rows(launch, gradient, row, begin, end, row,
+                 [&](std::int64_t i) { return i >= last_sequence ? -1 : i + layout_.seq; });
+    });
+  }
+
+  /// Calls f(begin, end) for the ranges of columns that workers own.
+  template <typename F>
+  void for_columns(F f) const {
+    parallel_ranges(
+        layout_.width, kColumnGrain, [&](int, std::int64_t begin, std::int64_t end) { f(begin, end); },
+        kSerialBelow / std::max<std::int64_t>(layout_.tokens, 1));
+  }
+
+  /// Rows of written gradients that no id names; whole rows, since they may be most of a large table.
+  void zero_unused_rows(const Launch& launch, const Gradient& gradient, const Occurrences& where) const {
+    if (gradient.adds) return;
+    parallel_ranges(
+        gradient.rows, 1,
+        [&](int, std::int64_t begin, std::int64_t end) {
+          for (std::int64_t row = begin; row < end; ++row)
+            if (where.first[row] < 0) zero_rows(launch, gradient.operand, row, 1);
+        },
+        kSerialBelow / layout_.width);
   }
 
   /// Zero is all bits zero in every format.
   void zero_rows(const Launch& launch, std::size_t operand, std::int64_t row, std::int64_t rows) const {
     const Format format = formats_[operand];
-    std::memset(element_address(format, launch.operands[operand], row * width_), 0,
-                static_cast<std::size_t>(rows * width_ * bytes_of(format)));
+    std::memset(element_address(format, launch.operands[operand], row * layout_.width), 0,
+                static_cast<std::size_t>(rows * layout_.width * bytes_of(format)));
   }
 
-  /// Columns [begin, end) of every row that a token names.
-  void sum_table(const Launch& launch, const Occurrences& where, std::int64_t begin, std::int64_t end) const {
-    for (std::int64_t row = 0; row < vocab_; ++row)
-      if (where.first[row] >= 0)
-        sum_rows(launch, 2, row, begin, end, adds_to_table_, where.first[row],
-                 [&](std::int64_t i) { return where.next[i]; });
-  }
-
-  /// Columns [begin, end) of every position, over the sequences.
-  void sum_positions(const Launch& launch, std::int64_t begin, std::int64_t end) const {
-    const std::int64_t last_sequence = (batch_ - 1) * seq_;
-    for (std::int64_t row = 0; batch_ > 0 && row < seq_; ++row)
-      sum_rows(launch, 3, row, begin, end, adds_to_positions_, row,
-               [&](std::int64_t i) { return i >= last_sequence ? -1 : i + seq_; });
-  }
-
-  /// Sums columns [begin, end) of the rows of dout in the list from `first` on into row `row` of gradient `operand`; -1
-  /// ends the list.
+  /// Sums columns [begin, end) of the rows of dout in the list from `first` on into row `row` of a gradient; -1 ends the
+  /// list.
   template <typename Next>
-  void sum_rows(const Launch& launch, std::size_t operand, std::int64_t row, std::int64_t begin, std::int64_t end,
-                bool adds, std::int64_t first, Next next) const {
-    const Format format = formats_[operand];
+  void sum_rows(const Launch& launch, const Gradient& gradient, std::int64_t row, std::int64_t begin, std::int64_t end,
+                std::int64_t first, Next next) const {
+    const Format format = formats_[gradient.operand], dout = formats_[EmbeddingLayout::dout()];
     const auto add = HWY_DYNAMIC_DISPATCH(add_rows);
     RowBuffer sum, term;
     for_chunks(end - begin, [&](std::int64_t at, std::int64_t n) {
-      void* gradient = element_address(format, launch.operands[operand], row * width_ + begin + at);
-      if (adds)
-        decode(format, gradient, sum.values, n);
+      const std::int64_t column = begin + at;
+      void* to = element_address(format, launch.operands[gradient.operand], row * layout_.width + column);
+      if (gradient.adds)
+        decode(format, to, sum.values, n);
       else
         std::fill_n(sum.values, n, 0.0f);
       for (std::int64_t i = first; i >= 0; i = next(i))
-        add(sum.values, load_row(formats_[0], launch.operands[0], i * width_ + begin + at, n, term), sum.values, n);
-      encode(format, sum.values, gradient, n);
+        add(sum.values, load_row(dout, launch.operands[EmbeddingLayout::dout()], i * layout_.width + column, n, term),
+            sum.values, n);
+      encode(format, sum.values, to, n);
     });
   }
 
-  std::int64_t batch_, seq_, vocab_, context_, width_;
-  bool adds_to_table_, adds_to_positions_;
+  EmbeddingLayout layout_;
   std::vector<Format> formats_;
 };
 
