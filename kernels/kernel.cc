@@ -15,6 +15,12 @@ std::int64_t Problem::dim(std::string_view key) const {
   throw std::logic_error(fmt::format("{}/{} has no dimension '{}'", kernel, variant, key));
 }
 
+std::int64_t Problem::dim_or(std::string_view key, std::int64_t otherwise) const {
+  for (const auto& [name, value] : shape)
+    if (name == key) return value;
+  return otherwise;
+}
+
 double Problem::constant(std::string_view key) const {
   for (const auto& [name, value] : constants)
     if (name == key) return value;

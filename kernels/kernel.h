@@ -30,6 +30,7 @@ struct Problem {
   std::vector<std::pair<std::string, double>> constants;    // constants of the program: eps, beta1, …
 
   std::int64_t dim(std::string_view key) const;             // throws std::logic_error when absent
+  std::int64_t dim_or(std::string_view key, std::int64_t otherwise) const;
   double constant(std::string_view key) const;              // throws std::logic_error when absent
   bool operator==(const Problem&) const = default;
 

@@ -3,11 +3,15 @@
 //   qkv   [batch*seq, (heads + 2*kv_heads)*head_dim]: queries, then keys, then values; head h is columns h*head_dim …
 //   out   [batch*seq, heads*head_dim]
 //   lse   [batch, heads, seq] fp32: log-sum-exp of the scaled scores, scale 1/√head_dim
-//   forward  operands: qkv, out, lse
-//   backward operands: qkv, out, dout, lse, dqkv
+//   first_key [batch*seq] int32, packed only: the place in its row where the document of this position begins
+//   forward  operands: qkv, [first_key], out, lse
+//   backward operands: qkv, [first_key], out, dout, lse, dqkv
+// A query reads the keys from the first of its row, when packed from first_key, to its own. Within a row
+// 0 <= first_key[t] <= t, never falling: the caller checks that. Keys before a document cost no time, tile by tile.
 // Query head j reads key/value head j / (heads / kv_heads). Products take their inputs in the format of qkv and accumulate
 // in fp32; softmax in fp32. FLOPs: the causal half, 4·batch·heads·head_dim·T(T+1)/2 forward and 2.5 times that backward (the
-// scores are recomputed: 5 products against 2), booked under the format of qkv.
+// scores are recomputed: 5 products against 2), booked under the format of qkv; packed with `pairs`: `pairs` in the place of
+// batch·T(T+1)/2.
 //
 // With S = q·kᵀ/√head_dim: P = exp(S - lse), out = P·v. Backward takes out and lse as given:
 //   delta = Σ out·dout per query, dS = P∘(dout·vᵀ - delta), dq = dS·k/√head_dim, dk = dSᵀ·q/√head_dim, dv = Pᵀ·dout.
@@ -27,8 +31,7 @@
 
 namespace mixroof {
 
-/// `packed`: several documents a row, attention never across. An operand first_key int32[batch*seq] follows qkv: the place
-/// in its row where the document of this position begins (so a query reads keys first_key … itself).
+/// `packed`: several documents a row, attention never across.
 struct AttentionShape {
   std::int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
   bool packed = false;

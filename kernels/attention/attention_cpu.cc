@@ -1,5 +1,5 @@
 // Attention on the CPU: panels of one head as fp32 in workspace, scores in tiles of 64 queries by 64 keys, products in
-// registers (strip_product-inl.h) that skip what lies above the diagonal. Every output element has one owner and a
+// registers (strip_product-inl.h) that skip what lies above the diagonal and, packed, before the documents. Every output element has one owner and a
 // fixed order of sums, so results repeat bit for bit with any number of workers.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/attention/attention_cpu.cc"
@@ -47,36 +47,54 @@ HWY_INLINE void round_strip(Format io, float* strip, std::int64_t rows) {
 HWY_INLINE std::int64_t whole_vectors(std::int64_t n) { return AttentionPanels::padded(n); }
 HWY_INLINE std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 
-/// scores[rows, keys] = left[rows]·rightᵀ for one strip; keys whole vectors.
+/// Keys of a tile that one query sees: [begin, end), possibly none.
+struct SeenKeys {
+  std::int64_t begin, end;
+};
+
+/// Lanes of the vector at key j that are seen.
+template <class D>
+HWY_INLINE hn::Mask<D> seen_lanes(D d, std::int64_t j, SeenKeys seen) {
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto before = [=](std::int64_t key) {
+    return hn::FirstN(d, static_cast<std::size_t>(key > j ? smaller(key - j, lanes) : 0));
+  };
+  return hn::AndNot(before(seen.begin), before(seen.end));
+}
+
+/// Columns [begin, end) of a strip's scores, whole vectors.
+struct Columns {
+  std::int64_t begin, end;
+};
+
+/// scores[rows, columns] = left[rows]·rightᵀ for one strip.
 struct TileScores {
   std::int64_t head_dim, width, seq;  // width and seq padded
-  HWY_INLINE void strip(const float* left, std::int64_t rows, const float* right_t, std::int64_t keys,
+  HWY_INLINE void strip(const float* left, std::int64_t rows, const float* right_t, Columns columns,
                         float* scores) const {
-    strip_product(rows, {left, width, 1}, {right_t, seq}, head_dim, {scores, kTile}, keys, false);
+    strip_product(rows, {left, width, 1}, {right_t + columns.begin, seq}, head_dim, {scores + columns.begin, kTile},
+                  columns.end - columns.begin, false);
   }
 };
 
-/// Exponentials of one row in place: keys [0, valid) count, the rest up to `padded` becomes zero. Updates the running
-/// maximum and sum; returns the factor that earlier sums and outputs must take.
-HWY_INLINE float softmax_row(float* scores, std::int64_t valid, std::int64_t padded, float scale, float* maximum,
-                             float* sum) {
+/// Exponentials of one row in place: keys that are seen count, the other columns become zero. Updates the running maximum
+/// and sum; returns the factor that earlier sums and outputs must take.
+HWY_INLINE float softmax_row(float* scores, SeenKeys seen, Columns columns, float scale, float* maximum, float* sum) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const float minus_infinity = -std::numeric_limits<float>::infinity();
   auto largest = hn::Set(d, minus_infinity);
-  for (std::int64_t j = 0; j < valid; j += lanes) {
-    const auto counts = hn::FirstN(d, static_cast<std::size_t>(smaller(valid - j, lanes)));
+  for (std::int64_t j = columns.begin; j < seen.end; j += lanes) {
+    const auto counts = seen_lanes(d, j, seen);
     largest = hn::Max(largest, hn::IfThenElse(counts, hn::LoadU(d, scores + j), hn::Set(d, minus_infinity)));
   }
   const float row_maximum = hn::GetLane(hn::MaxOfLanes(d, largest)) * scale;
   const float before = *maximum;
   if (row_maximum > before) *maximum = row_maximum;
   auto total = hn::Zero(d);
-  for (std::int64_t j = 0; j < padded; j += lanes) {
-    const std::int64_t left = valid > j ? smaller(valid - j, lanes) : 0;
-    const auto counts = hn::FirstN(d, static_cast<std::size_t>(left));
+  for (std::int64_t j = columns.begin; j < columns.end; j += lanes) {
     const auto p = exp_of_score(d, hn::MulSub(hn::LoadU(d, scores + j), hn::Set(d, scale), hn::Set(d, *maximum)));
-    const auto kept = hn::IfThenElseZero(counts, p);
+    const auto kept = hn::IfThenElseZero(seen_lanes(d, j, seen), p);
     total = hn::Add(total, kept);
     hn::StoreU(kept, d, scores + j);
   }
@@ -90,27 +108,40 @@ HWY_INLINE void scale_row(float* row, std::int64_t n, float factor) {
                          HWY_ATTR { hn::StoreU(hn::Mul(hn::LoadU(d, row + i), hn::Set(d, factor)), d, row + i); });
 }
 
-/// Keys of a tile that starts at `key` which query `query` may see.
-HWY_INLINE std::int64_t visible(std::int64_t query, std::int64_t key, std::int64_t keys) {
-  return smaller(query - key + 1, keys);
+/// Keys of a tile that starts at `key` which query `query` sees, counted from `key`.
+HWY_INLINE SeenKeys seen_keys(const std::int32_t* first_keys, std::int64_t query, std::int64_t key, std::int64_t keys) {
+  const std::int64_t hidden = first_keys ? first_keys[query] - key : 0;
+  return {hidden > 0 ? hidden : 0, smaller(query - key + 1, keys)};
 }
+
+/// Keys that any of `rows` queries from `first` on sees: documents follow each other, so the first sees the earliest.
+HWY_INLINE SeenKeys seen_by_strip(const std::int32_t* first_keys, std::int64_t first, std::int64_t rows,
+                                  std::int64_t key, std::int64_t keys) {
+  return {seen_keys(first_keys, first, key, keys).begin, seen_keys(first_keys, first + rows - 1, key, keys).end};
+}
+
+/// Whole vectors around the keys of a strip.
+HWY_INLINE Columns columns_of(SeenKeys seen) { return {seen.begin / 16 * 16, whole_vectors(seen.end)}; }
 
 /// One tile of keys for a tile of queries: scores, online softmax (arXiv 1805.02867), outputs so far.
 HWY_INLINE void forward_keys(const AttentionForwardTile& t, const TileScores& products, float scale, Format io,
                              std::int64_t key, std::int64_t keys) {
   for_strips(t.count, [&](std::int64_t row, std::int64_t rows) HWY_ATTR {
-    const std::int64_t seen = visible(t.first + row + rows - 1, key, keys), padded = whole_vectors(seen);
+    const SeenKeys seen = seen_by_strip(t.first_keys, t.first + row, rows, key, keys);
+    if (seen.begin >= seen.end) return;
+    const Columns columns = columns_of(seen);
     float* scores = t.scores + row * kTile;
-    products.strip(t.queries + row * products.width, rows, t.keys_t + key, padded, scores);
+    products.strip(t.queries + row * products.width, rows, t.keys_t + key, columns, scores);
     float* outputs = t.outputs + row * products.width;
     for (std::int64_t r = 0; r < rows; ++r) {
       float* line = scores + r * kTile;
-      const float factor =
-          softmax_row(line, visible(t.first + row + r, key, keys), padded, scale, t.maxima + row + r, t.sums + row + r);
+      const float factor = softmax_row(line, seen_keys(t.first_keys, t.first + row + r, key, keys), columns, scale,
+                                       t.maxima + row + r, t.sums + row + r);
       if (factor != 1.0f) scale_row(outputs + r * products.width, products.width, factor);
     }
     round_strip(io, scores, rows);
-    strip_product(rows, {scores, kTile, 1}, {t.values + key * products.width, products.width}, seen,
+    strip_product(rows, {scores + seen.begin, kTile, 1},
+                  {t.values + (key + seen.begin) * products.width, products.width}, seen.end - seen.begin,
                   {outputs, products.width}, products.width, true);
   });
 }
@@ -125,19 +156,23 @@ void forward_tile(const AttentionForwardTile& t, std::int64_t head_dim, std::int
     t.sums[i] = 0;
   }
   const std::int64_t end = t.first + t.count;
-  for (std::int64_t key = 0; key < end; key += kTile)
+  const std::int64_t begin = t.first_keys ? t.first_keys[t.first] / kTile * kTile : 0;
+  for (std::int64_t key = begin; key < end; key += kTile)
     forward_keys(t, products, scale, io, key, smaller(kTile, end - key));
   for (std::int64_t i = 0; i < t.count; ++i) scale_row(t.outputs + i * width, width, 1 / t.sums[i]);
 }
 
-/// P and dS of one row from the raw scores in `p` and dout·v in `ds`, zero from `valid` on.
-HWY_INLINE void gradient_row(float* p, float* ds, std::int64_t valid, std::int64_t padded, float scale, float lse,
-                             float delta) {
+/// P and dS of one row from the raw scores in `p` and dout·v in `ds`; zero in the columns whose keys are not seen and in
+/// those before.
+HWY_INLINE void gradient_row(float* p, float* ds, SeenKeys seen, Columns columns, float scale, float lse, float delta) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  for (std::int64_t j = 0; j < padded; j += lanes) {
-    const std::int64_t left = valid > j ? smaller(valid - j, lanes) : 0;
-    const auto counts = hn::FirstN(d, static_cast<std::size_t>(left));
+  for (std::int64_t j = 0; j < columns.begin; j += lanes) {
+    hn::StoreU(hn::Zero(d), d, p + j);
+    hn::StoreU(hn::Zero(d), d, ds + j);
+  }
+  for (std::int64_t j = columns.begin; j < columns.end; j += lanes) {
+    const auto counts = seen_lanes(d, j, seen);
     const auto e = exp_of_score(d, hn::MulSub(hn::LoadU(d, p + j), hn::Set(d, scale), hn::Set(d, lse)));
     const auto g = hn::Mul(e, hn::Sub(hn::LoadU(d, ds + j), hn::Set(d, delta)));
     hn::StoreU(hn::IfThenElseZero(counts, e), d, p + j);
@@ -149,22 +184,25 @@ struct TileRange {
   std::int64_t query, queries, key, keys;
 };
 
-/// P and dS of a tile, and its share of dq.
+/// P and dS of a tile, and its share of dq. Strips that see no key of the tile are left out.
 HWY_INLINE void gradient_queries(const AttentionBackwardPanels& b, const TileScores& products, TileRange t,
                                  const float* lse, float scale, Format io) {
   for_strips(t.queries, [&](std::int64_t row, std::int64_t rows) HWY_ATTR {
     const std::int64_t first = t.query + row;
-    const std::int64_t seen = visible(first + rows - 1, t.key, t.keys), padded = whole_vectors(seen);
+    const SeenKeys seen = seen_by_strip(b.first_keys, first, rows, t.key, t.keys);
+    if (seen.begin >= seen.end) return;
+    const Columns columns = columns_of(seen);
     float *p = b.p + row * kTile, *ds = b.ds + row * kTile;
-    products.strip(b.queries + first * products.width, rows, b.keys_t + t.key, padded, p);
-    products.strip(b.douts + first * products.width, rows, b.values_t + t.key, padded, ds);
+    products.strip(b.queries + first * products.width, rows, b.keys_t + t.key, columns, p);
+    products.strip(b.douts + first * products.width, rows, b.values_t + t.key, columns, ds);
     for (std::int64_t r = 0; r < rows; ++r) {
-      gradient_row(p + r * kTile, ds + r * kTile, visible(first + r, t.key, t.keys), padded, scale, lse[first + r],
-                   b.deltas[first + r]);
+      gradient_row(p + r * kTile, ds + r * kTile, seen_keys(b.first_keys, first + r, t.key, t.keys), columns, scale,
+                   lse[first + r], b.deltas[first + r]);
     }
     round_strip(io, p, rows);
     round_strip(io, ds, rows);
-    strip_product(rows, {ds, kTile, 1}, {b.keys + t.key * products.width, products.width}, seen,
+    strip_product(rows, {ds + seen.begin, kTile, 1},
+                  {b.keys + (t.key + seen.begin) * products.width, products.width}, seen.end - seen.begin,
                   {b.dqueries + first * products.width, products.width}, products.width, true);
   });
 }
@@ -172,10 +210,13 @@ HWY_INLINE void gradient_queries(const AttentionBackwardPanels& b, const TileSco
 /// A tile's share of dk and dv.
 HWY_INLINE void gradient_keys(const AttentionBackwardPanels& b, std::int64_t width, TileRange t) {
   for_strips(t.keys, [&](std::int64_t row, std::int64_t rows) HWY_ATTR {
-    // Queries before a key do not see it; the strip's first key has the most.
+    // Queries before a key do not see it, nor do those of later documents; the strip's first key has the most of the one
+    // kind, its last the fewest of the other.
     const std::int64_t skipped = t.key + row > t.query ? t.key + row - t.query : 0;
-    if (skipped >= t.queries) return;
-    const std::int64_t first = t.query + skipped, count = t.queries - skipped, corner = skipped * kTile + row;
+    const std::int64_t first = t.query + skipped, corner = skipped * kTile + row;
+    std::int64_t count = t.queries - skipped;
+    while (b.first_keys && count > 0 && b.first_keys[first + count - 1] >= t.key + row + rows) --count;
+    if (count <= 0) return;
     strip_product(rows, {b.p + corner, 1, kTile}, {b.douts + first * width, width}, count,
                   {b.dvalues + (t.key + row) * width, width}, width, true);
     strip_product(rows, {b.ds + corner, 1, kTile}, {b.queries + first * width, width}, count,
@@ -189,6 +230,8 @@ void backward_head(const AttentionBackwardPanels& b, std::int64_t positions, std
   const TileScores products{head_dim, width, seq};
   for (std::int64_t key = 0; key < positions; key += kTile)
     for (std::int64_t query = key; query < positions; query += kTile) {
+      // Nor do later queries see a tile of keys that lies before this one's document.
+      if (b.first_keys && b.first_keys[query] >= key + kTile) break;
       const TileRange range{query, smaller(kTile, positions - query), key, smaller(kTile, positions - key)};
       gradient_queries(b, products, range, lse, scale, io);
       gradient_keys(b, width, range);
@@ -248,6 +291,7 @@ class AttentionPlan : public Plan {
  public:
   AttentionPlan(const Problem& problem, const DeviceFacts& facts)
       : layout_(problem),
+        at_(problem),
         panels_(layout_),
         io_(problem.formats[0]),
         scale_(static_cast<float>(1 / std::sqrt(static_cast<double>(layout_.head_dim)))),
@@ -285,7 +329,14 @@ class AttentionPlan : public Plan {
       encode(io_, panel + row * panels_.width, element_address(io_, tensor, first + row * stride), layout_.head_dim);
   }
 
+  /// first_key of the positions of a row; null when not packed.
+  const std::int32_t* first_keys(const Launch& launch, std::int64_t b) const {
+    if (!layout_.packed) return nullptr;
+    return static_cast<const std::int32_t*>(launch.operands[at_.first_key]) + b * layout_.seq;
+  }
+
   AttentionLayout layout_;
+  AttentionOperands at_;
   AttentionPanels panels_;
   Format io_;
   float scale_;
@@ -313,18 +364,19 @@ class ForwardPlan final : public AttentionPlan {
     float *queries = cursor.take(panels_.rows()), *outputs = cursor.take(panels_.rows());
     float* scores = cursor.take(AttentionPanels::tile());
     float *maxima = cursor.take(kAttentionTile), *sums = cursor.take(kAttentionTile);
-    AttentionForwardTile tile{keys_t, values, queries, outputs, scores, maxima, sums, 0, 0};
+    AttentionForwardTile tile{keys_t, values, queries, outputs, scores, maxima, sums, nullptr, 0, 0};
     std::int64_t packed = -1;
     for (std::int64_t item = begin; item < end; ++item) {
       const std::int64_t head_number = item / tiles(), place = item % tiles();
       const std::int64_t b = head_number / layout_.heads, head = head_number % layout_.heads;
       const std::int64_t kv_head = head / layout_.group(), pair = b * layout_.kv_heads + kv_head;
       if (pair != packed) {
-        const void* qkv = launch.operands[0];
+        const void* qkv = launch.operands[at_.qkv];
         gather_transposed(qkv, layout_.key(b, kv_head), layout_.qkv_stride(), queries, keys_t);
         gather(qkv, layout_.value(b, kv_head), layout_.qkv_stride(), layout_.seq, values);
         packed = pair;
       }
+      tile.first_keys = first_keys(launch, b);
       tile.first = (place % 2 == 0 ? place / 2 : tiles() - 1 - place / 2) * kAttentionTile;
       tile.count = std::min(kAttentionTile, layout_.seq - tile.first);
       run_tile(launch, tile, queries, b, head);
@@ -333,12 +385,12 @@ class ForwardPlan final : public AttentionPlan {
 
   void run_tile(const Launch& launch, const AttentionForwardTile& tile, float* queries, std::int64_t b,
                 std::int64_t head) const {
-    gather(launch.operands[0], layout_.query(b, head) + tile.first * layout_.qkv_stride(), layout_.qkv_stride(),
+    gather(launch.operands[at_.qkv], layout_.query(b, head) + tile.first * layout_.qkv_stride(), layout_.qkv_stride(),
            tile.count, queries);
     HWY_DYNAMIC_DISPATCH(forward_tile)(tile, layout_.head_dim, panels_.width, panels_.seq, scale_, io_);
-    scatter(tile.outputs, tile.count, 1.0f, launch.operands[1],
+    scatter(tile.outputs, tile.count, 1.0f, launch.operands[at_.out],
             layout_.out(b, head) + tile.first * layout_.out_stride(), layout_.out_stride());
-    float* lse = static_cast<float*>(launch.operands[2]) + layout_.lse(b, head) + tile.first;
+    float* lse = static_cast<float*>(launch.operands[at_.lse]) + layout_.lse(b, head) + tile.first;
     for (std::int64_t i = 0; i < tile.count; ++i)
       lse[i] = static_cast<float>(static_cast<double>(tile.maxima[i]) + std::log(static_cast<double>(tile.sums[i])));
   }
@@ -350,9 +402,11 @@ class BackwardPlan final : public AttentionPlan {
 
   void run(const Launch& launch) const override {
     parallel_ranges(layout_.batch * layout_.kv_heads, 1, [&](int worker, std::int64_t begin, std::int64_t end) {
-      const AttentionBackwardPanels panels = take_panels(launch, worker);
-      for (std::int64_t pair = begin; pair < end; ++pair)
+      AttentionBackwardPanels panels = take_panels(launch, worker);
+      for (std::int64_t pair = begin; pair < end; ++pair) {
+        panels.first_keys = first_keys(launch, pair / layout_.kv_heads);
         run_pair(launch, panels, pair / layout_.kv_heads, pair % layout_.kv_heads);
+      }
     });
   }
 
@@ -371,8 +425,8 @@ class BackwardPlan final : public AttentionPlan {
 
   /// One key/value head with every query head that reads it: the only writer of their dq, dk and dv.
   void run_pair(const Launch& launch, const AttentionBackwardPanels& p, std::int64_t b, std::int64_t kv_head) const {
-    const void* qkv = launch.operands[0];
-    void* dqkv = launch.operands[4];
+    const void* qkv = launch.operands[at_.qkv];
+    void* dqkv = launch.operands[at_.dqkv];
     const std::int64_t stride = layout_.qkv_stride();
     gather(qkv, layout_.key(b, kv_head), stride, layout_.seq, p.keys);
     gather_transposed(qkv, layout_.key(b, kv_head), stride, p.rows, p.keys_t);
@@ -381,7 +435,7 @@ class BackwardPlan final : public AttentionPlan {
     std::fill_n(p.dvalues, panels_.whole(), 0.0f);
     for (std::int64_t head = kv_head * layout_.group(); head < (kv_head + 1) * layout_.group(); ++head) {
       load_query_head(launch, p, b, head);
-      const float* lse = static_cast<const float*>(launch.operands[3]) + layout_.lse(b, head);
+      const float* lse = static_cast<const float*>(launch.operands[at_.lse]) + layout_.lse(b, head);
       HWY_DYNAMIC_DISPATCH(backward_head)
       (p, layout_.seq, layout_.head_dim, panels_.width, panels_.seq, lse, scale_, io_);
       scatter(p.dqueries, layout_.seq, scale_, dqkv, layout_.query(b, head), stride);
@@ -392,11 +446,11 @@ class BackwardPlan final : public AttentionPlan {
 
   void load_query_head(const Launch& launch, const AttentionBackwardPanels& p, std::int64_t b,
                        std::int64_t head) const {
-    gather(launch.operands[0], layout_.query(b, head), layout_.qkv_stride(), layout_.seq, p.queries);
-    gather(launch.operands[2], layout_.out(b, head), layout_.out_stride(), layout_.seq, p.douts);
+    gather(launch.operands[at_.qkv], layout_.query(b, head), layout_.qkv_stride(), layout_.seq, p.queries);
+    gather(launch.operands[at_.dout], layout_.out(b, head), layout_.out_stride(), layout_.seq, p.douts);
     std::fill_n(p.dqueries, panels_.whole(), 0.0f);
     for (std::int64_t i = 0; i < layout_.seq; ++i) {
-      gather(launch.operands[1], layout_.out(b, head) + i * layout_.out_stride(), layout_.out_stride(), 1, p.rows);
+      gather(launch.operands[at_.out], layout_.out(b, head) + i * layout_.out_stride(), layout_.out_stride(), 1, p.rows);
       p.deltas[i] = HWY_DYNAMIC_DISPATCH(dot_row)(p.rows, p.douts + i * panels_.width, panels_.width);
     }
   }

@@ -11,7 +11,10 @@ namespace mixroof {
 /// Shape of a problem with the columns of its packed rows.
 struct AttentionLayout : AttentionShape {
   explicit AttentionLayout(const Problem &p)
-      : AttentionShape{p.dim("batch"), p.dim("seq"), p.dim("heads"), p.dim("kv_heads"), p.dim("head_dim")} {}
+      : AttentionShape{p.dim("batch"),    p.dim("seq"),
+                       p.dim("heads"),    p.dim("kv_heads"),
+                       p.dim("head_dim"), p.dim_or("packed", 0) != 0,
+                       p.dim_or("pairs", 0)} {}
   std::int64_t group() const { return heads / kv_heads; }
   std::int64_t qkv_stride() const { return (heads + 2 * kv_heads) * head_dim; }
   std::int64_t out_stride() const { return heads * head_dim; }
@@ -21,6 +24,16 @@ struct AttentionLayout : AttentionShape {
   std::int64_t value(std::int64_t b, std::int64_t kv_head) const { return query(b, heads + kv_heads + kv_head); }
   std::int64_t out(std::int64_t b, std::int64_t head) const { return b * seq * out_stride() + head * head_dim; }
   std::int64_t lse(std::int64_t b, std::int64_t head) const { return (b * heads + head) * seq; }
+};
+
+/// Operand numbers; first_key exists when packed, dout and dqkv in backward.
+struct AttentionOperands {
+  explicit AttentionOperands(const Problem &p) : AttentionOperands(p.dim_or("packed", 0) != 0, p.variant == "backward") {}
+  std::size_t qkv = 0, first_key = 1, out, dout, lse, dqkv;
+
+ private:
+  AttentionOperands(bool packed, bool backward)
+      : out(packed ? 2 : 1), dout(out + 1), lse(out + (backward ? 2 : 1)), dqkv(out + 3) {}
 };
 
 /// Queries and keys of one tile of scores: a tile, and the rows it meets, stay in the first two cache levels.
@@ -41,16 +54,18 @@ struct AttentionPanels {
   std::int64_t backward_floats() const { return 8 * whole() + seq + 2 * tile() + rows(); }
 };
 
-/// A tile of queries against all keys up to them, for the forward code of one Highway target. Panels as in
-/// AttentionPanels.
+/// A tile of queries against the keys that they see, for the forward code of one Highway target. Panels as in
+/// AttentionPanels. `first_keys` is that of the row's positions; null when not packed.
 struct AttentionForwardTile {
   const float *keys_t, *values, *queries;   // [width, seq], [seq, width], [tile, width]
   float *outputs, *scores, *maxima, *sums;  // [tile, width], [tile, tile], [tile], [tile]
+  const std::int32_t *first_keys;           // [seq]
   std::int64_t first, count;                // queries
 };
 
-/// One tile of queries against one tile of keys, backward.
+/// One tile of queries against one tile of keys, backward. `first_keys` as in AttentionForwardTile.
 struct AttentionBackwardPanels {
+  const std::int32_t *first_keys;                     // [seq]
   float *keys, *keys_t, *values_t, *dkeys, *dvalues;  // of the key/value head
   float *queries, *douts, *dqueries, *deltas;         // of the query head
   float *p, *ds, *rows;                               // scratch

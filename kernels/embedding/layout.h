@@ -18,8 +18,7 @@ struct EmbeddingLayout {
         context(p.dim("context")),
         width(p.dim("width")),
         tokens(checked_product({batch, seq})),
-        // Only packed problems have the key.
-        packed(std::any_of(p.shape.begin(), p.shape.end(), [](const auto& dim) { return dim.first == "packed"; })),
+        packed(p.dim_or("packed", 0) != 0),
         is_forward(p.variant == "forward"),
         adds_to_table(!is_forward && (p.dim("tied") != 0 || p.accumulate)),
         adds_to_positions(p.accumulate) {}
