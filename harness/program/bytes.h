@@ -2,6 +2,7 @@
 // which op allocates and frees what when each tensor is an allocation of its own. Pure.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -59,14 +60,25 @@ struct DramTraffic {
 DramTraffic dram_traffic(const Program& program, const BytePlan& plan, std::int64_t cache_bytes);
 
 /// The largest micro-batch whose planned live peak fits into `memory_bytes`; 0 when not even one sequence fits.
-/// `live_peak_of(micro_batch)` must not fall as the micro-batch grows.
+/// `live_peak_of(micro_batch)` must not fall as the micro-batch grows. It is called a few times only where it grows by
+/// about as much for each sequence: the next try is where the last growth would fill the memory.
 template <typename F>
 std::int64_t largest_micro_batch(std::int64_t memory_bytes, F&& live_peak_of) {
-  std::int64_t low = 0, high = 1;
-  while (high < (std::int64_t{1} << 40) && live_peak_of(high) <= memory_bytes) low = high, high *= 2;
-  while (high - low > 1) {
-    const std::int64_t middle = low + (high - low) / 2;
-    (live_peak_of(middle) <= memory_bytes ? low : high) = middle;
+  constexpr int kGuesses = 12;  // then halving, which ends whatever the growth
+  std::int64_t low = 0, high = std::int64_t{1} << 40;  // low fits, high does not
+  std::int64_t last = 0, next = 1;
+  double last_peak = 0;
+  for (int tried = 0; high - low > 1; ++tried) {
+    const std::int64_t exact_peak = live_peak_of(next);
+    (exact_peak <= memory_bytes ? low : high) = next;
+    const auto peak = static_cast<double>(exact_peak);
+    const double growth = (peak - last_peak) / static_cast<double>(next - last);
+    const double guess = growth > 0 ? static_cast<double>(next) + (static_cast<double>(memory_bytes) - peak) / growth : 0;
+    last = next;
+    last_peak = peak;
+    const bool may_guess = tried < kGuesses && guess < static_cast<double>(high);
+    next = may_guess ? static_cast<std::int64_t>(guess) : low + (high - low) / 2;
+    next = std::clamp(next, low + 1, high - 1);
   }
   return low;
 }

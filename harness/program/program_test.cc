@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -214,6 +215,27 @@ TEST(Bytes, LargestMicroBatch_IsTheLastThatFits) {
   EXPECT_EQ(largest_micro_batch(106, live_peak), 0);
   EXPECT_EQ(largest_micro_batch(107, live_peak), 1);
   EXPECT_EQ(largest_micro_batch(100 + 7 * 1000 + 6, live_peak), 1000);
+  // A workspace that grows in steps, and a micro-batch past which no size can be counted any more.
+  const auto with_steps = [](std::int64_t micro_batch) { return 100 + 7 * micro_batch + micro_batch / 16 * 64; };
+  for (std::int64_t memory = 100; memory < 5000; memory += 13) {
+    const std::int64_t largest = largest_micro_batch(memory, with_steps);
+    EXPECT_TRUE(largest == 0 || with_steps(largest) <= memory) << memory;
+    EXPECT_GT(with_steps(largest + 1), memory);
+  }
+  const auto with_end = [](std::int64_t micro_batch) {
+    return micro_batch > 5 ? std::numeric_limits<std::int64_t>::max() : micro_batch;
+  };
+  EXPECT_EQ(largest_micro_batch(1000, with_end), 5);
+}
+
+TEST(Bytes, LargestMicroBatch_TriesFewSizesWhereGrowthIsEven) {
+  int calls = 0;
+  const auto live_peak = [&](std::int64_t micro_batch) {
+    ++calls;
+    return 1000000 + 7 * micro_batch;
+  };
+  EXPECT_EQ(largest_micro_batch(1000000 + 7 * 123456, live_peak), 123456);
+  EXPECT_LE(calls, 8);
 }
 
 }  // namespace
