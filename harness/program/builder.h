@@ -92,5 +92,6 @@ class ProgramBuilder {
 
 /// Lowering of one family: the two micro-batch sections. One file each.
 void lower_gpt2(ProgramBuilder& builder);
+void lower_llama(ProgramBuilder& builder);
 
 }  // namespace mixroof

@@ -14,7 +14,7 @@ struct FamilyLowering {
   std::string_view family;
   void (*lower)(ProgramBuilder& builder);
 };
-constexpr FamilyLowering kFamilies[] = {{"gpt2", lower_gpt2}};
+constexpr FamilyLowering kFamilies[] = {{"gpt2", lower_gpt2}, {"llama", lower_llama}};
 
 void require(bool is_met, std::string_view what, std::int64_t value, std::string_view remedy) {
   if (!is_met) throw UsageError(fmt::format("{} is {}: {}", what, value, remedy));
@@ -43,7 +43,7 @@ Program lower(const Model& model, const Recipe& recipe, const Batch& batch, cons
     builder.update_section();
     return options.checkpointing == Checkpointing::layer ? with_layer_checkpointing(builder.take()) : builder.take();
   }
-  throw UsageError(fmt::format("model family '{}' has no lowering; supported: gpt2", model.family));
+  throw std::logic_error(fmt::format("model family '{}' has no lowering", model.family));
 }
 
 }  // namespace mixroof
