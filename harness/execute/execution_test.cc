@@ -1,5 +1,6 @@
 #include "harness/execute/execution.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -38,9 +39,9 @@ Window random_window(const Batch& batch, std::uint64_t seed, double masked_share
 class Training {
  public:
   Training(std::string_view recipe, const Batch& batch, double scale = 1, const LowerOptions& options = {},
-      Placement placement = Placement::arena)
-      : execution(lower(tiny_model(), find_recipe(recipe), batch, cpu().target(), options), cpu(), placement) {
-    execution.initialize(initial_parameters(tiny_model(), 7), scale);
+           Placement placement = Placement::arena, const Model& model = tiny_model())
+      : execution(lower(model, find_recipe(recipe), batch, cpu().target(), options), cpu(), placement) {
+    execution.initialize(initial_parameters(model, 7), scale);
   }
   double update(const Window& window) {
     execution.run_update(window);
@@ -72,17 +73,22 @@ class Training {
 
 const Batch kBatch{.micro_batch = 2, .seq = 16, .micro_batches = 1};
 
+const char* const kModels[] = {"gpt2-tiny", "llama-tiny"};  // both have 256 tokens
+
 TEST(Execution, EveryRecipe_LearnsTheSameWindow_AndStartsAtLogVocab) {
-  for (const Recipe& recipe : all_recipes()) {
-    Training run(recipe.name, kBatch, recipe.loss_scaling == LossScaling::dynamic ? 1024 : 1);
-    const Window window = random_window(kBatch, 3);
-    const double first = run.update(window);
-    EXPECT_NEAR(first, std::log(256.0), 0.1) << recipe.name;
-    double last = first;
-    for (int i = 0; i < 10; ++i) last = run.update(window);
-    if (recipe.diagnostic) continue;
-    EXPECT_LT(last, first - 0.2) << recipe.name;
-  }
+  for (const char* model : kModels)
+    for (const Recipe& recipe : all_recipes()) {
+      SCOPED_TRACE(fmt::format("{} {}", model, recipe.name));
+      Training run(recipe.name, kBatch, recipe.loss_scaling == LossScaling::dynamic ? 1024 : 1, {}, Placement::arena,
+                   find_model(model));
+      const Window window = random_window(kBatch, 3);
+      const double first = run.update(window);
+      EXPECT_NEAR(first, std::log(256.0), 0.1);
+      double last = first;
+      for (int i = 0; i < 10; ++i) last = run.update(window);
+      if (recipe.diagnostic) continue;
+      EXPECT_LT(last, first - 0.2);
+    }
 }
 
 TEST(Execution, ArenaAndPerTensorPlacement_GiveTheSameBits) {
@@ -98,20 +104,23 @@ TEST(Execution, ArenaAndPerTensorPlacement_GiveTheSameBits) {
 }
 
 TEST(Execution, Checkpointing_ChangesNoBit) {
-  for (const char* recipe : {"fp32", "fp16-autocast", "fp16-master", "fp8-hybrid"})
-    for (const std::int64_t micro_batches : {1, 3})
-      for (const Placement placement : {Placement::arena, Placement::per_tensor}) {
+  LowerOptions checkpointing;
+  checkpointing.checkpointing = Checkpointing::layer;
+  for (const char* model : kModels)
+    for (const char* recipe : {"fp32", "fp16-autocast", "fp16-master", "fp8-hybrid"})
+      for (const std::int64_t micro_batches : {1, 3}) {
+        SCOPED_TRACE(fmt::format("{} {} x{}", model, recipe, micro_batches));
         const Batch batch{.micro_batch = 2, .seq = 16, .micro_batches = micro_batches};
-        LowerOptions checkpointing;
-        checkpointing.checkpointing = Checkpointing::layer;
-        Training plain(recipe, batch, 1024), again(recipe, batch, 1024, checkpointing, placement);
-        for (int i = 0; i < 3; ++i) {
-          const Window window = random_window(batch, 20 + static_cast<std::uint64_t>(i), 0.3);
-          EXPECT_EQ(plain.update(window), again.update(window)) << recipe;
-          EXPECT_EQ(plain.gradients(), again.gradients()) << recipe;
+        const Placement placement = micro_batches == 1 ? Placement::arena : Placement::per_tensor;
+        Training plain(recipe, batch, 1024, {}, placement, find_model(model));
+        Training again(recipe, batch, 1024, checkpointing, placement, find_model(model));
+        for (std::uint64_t i = 0; i < 2; ++i) {
+          const Window window = random_window(batch, 20 + i, 0.3);
+          EXPECT_EQ(plain.update(window), again.update(window));
+          EXPECT_EQ(plain.gradients(), again.gradients());
         }
-        EXPECT_EQ(plain.state(), again.state()) << recipe;
-        EXPECT_EQ(plain.fp8_state(), again.fp8_state()) << recipe;
+        EXPECT_EQ(plain.state(), again.state());
+        EXPECT_EQ(plain.fp8_state(), again.fp8_state());
       }
 }
 

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -45,28 +46,37 @@ TEST(Ledger, CountsCurrentAndPeakByClass) {
   EXPECT_EQ(ledger.current_bytes(), 0);
 }
 
+void expect_ledger_equals_plan(const Model& model, const Recipe& recipe, const Batch& batch, Checkpointing checkpointing) {
+  LowerOptions options;
+  options.checkpointing = checkpointing;
+  Ledger ledger(cpu().memory());
+  {
+    Execution execution(lower(model, recipe, batch, cpu().target(), options), cpu(), Placement::per_tensor, &ledger);
+    execution.initialize(initial_parameters(model, 1), 1024);
+    for (int update = 0; update < 2; ++update) execution.run_update(counting_window(batch));
+    EXPECT_EQ(ledger.peak_bytes(), execution.bytes().live_peak);
+    for (std::size_t c = 0; c < kTensorClassCount; ++c) {
+      const bool is_state = static_cast<TensorClass>(c) != TensorClass::tokens;
+      EXPECT_EQ(is_state ? ledger.current()[c] : 0, execution.bytes().persistent[c]) << name(static_cast<TensorClass>(c));
+    }
+  }
+  EXPECT_EQ(ledger.current_bytes(), 0) << "something leaks";
+}
+
 class LedgerAndPlan : public testing::TestWithParam<std::int64_t> {};
 
 TEST_P(LedgerAndPlan, PlannedLivePeak_EqualsTheLedgerExactly_ForEveryRecipe) {
-  const Batch batch{.micro_batch = 2, .seq = 32, .micro_batches = GetParam()};
-  for (const Recipe& recipe : all_recipes())
-    for (const Checkpointing checkpointing : {Checkpointing::none, Checkpointing::layer}) {
-      LowerOptions options;
-      options.checkpointing = checkpointing;
-      Ledger ledger(cpu().memory());
-      {
-        Execution execution(lower(find_model("gpt2-tiny"), recipe, batch, cpu().target(), options), cpu(), Placement::per_tensor, &ledger);
-        execution.initialize(initial_parameters(find_model("gpt2-tiny"), 1), 1024);
-        for (int update = 0; update < 2; ++update) execution.run_update(counting_window(batch));
-        EXPECT_EQ(ledger.peak_bytes(), execution.bytes().live_peak) << recipe.name << " " << name(checkpointing);
-        for (std::size_t c = 0; c < kTensorClassCount; ++c) {
-          const bool is_state = static_cast<TensorClass>(c) != TensorClass::tokens;
-          EXPECT_EQ(is_state ? ledger.current()[c] : 0, execution.bytes().persistent[c])
-              << recipe.name << " " << name(static_cast<TensorClass>(c));
-        }
-      }
-      EXPECT_EQ(ledger.current_bytes(), 0) << recipe.name << " leaks";
+  const Batch batch{.micro_batch = 2, .seq = 16, .micro_batches = GetParam()};
+  for (const char* model : {"gpt2-tiny", "llama-tiny"}) {
+    for (const Recipe& recipe : all_recipes()) {
+      SCOPED_TRACE(fmt::format("{} {}", model, recipe.name));
+      expect_ledger_equals_plan(find_model(model), recipe, batch, Checkpointing::none);
     }
+    for (const char* recipe : {"fp32", "fp16-autocast", "fp8-hybrid"}) {
+      SCOPED_TRACE(fmt::format("{} {} with checkpointing", model, recipe));
+      expect_ledger_equals_plan(find_model(model), find_recipe(recipe), batch, Checkpointing::layer);
+    }
+  }
 }
 INSTANTIATE_TEST_SUITE_P(Windows, LedgerAndPlan, testing::Values(1, 3));
 

@@ -34,13 +34,22 @@ std::vector<std::string> recomputed(const Program& p, SectionKind section, int l
   return names;
 }
 
-const char* const kModels[] = {"gpt2-tiny"};
+const char* const kModels[] = {"gpt2-tiny", "llama-tiny"};
 
 TEST(Checkpoint, Gpt2LayersAreComputedAgain_UpToWhatTheirBackwardReads) {
   // The last linear and the residual after it feed only the next layer, whose input stays alive.
   EXPECT_THAT(recomputed(checkpointed("gpt2-tiny", "fp32"), SectionKind::first, 1),
               ElementsAre("h.1.ln_1 forward", "h.1.attn.c_attn forward", "h.1.attn forward", "h.1.attn.c_proj forward",
                           "h.1.attn.residual", "h.1.ln_2 forward", "h.1.mlp.c_fc forward", "h.1.mlp.gelu forward"));
+}
+
+TEST(Checkpoint, LlamaLayersAreComputedAgain_RotationIncluded) {
+  EXPECT_THAT(recomputed(checkpointed("llama-tiny", "fp32"), SectionKind::first, 0),
+              ElementsAre("model.layers.0.input_layernorm forward", "model.layers.0.self_attn.qkv_proj forward",
+                          "model.layers.0.self_attn.rope forward", "model.layers.0.self_attn forward",
+                          "model.layers.0.self_attn.o_proj forward", "model.layers.0.self_attn.residual",
+                          "model.layers.0.post_attention_layernorm forward", "model.layers.0.mlp.gate_up_proj forward",
+                          "model.layers.0.mlp.swiglu forward"));
 }
 
 TEST(Checkpoint, RecomputationStandsRightBeforeTheBackwardOfItsLayer_InTheBackwardPhase) {

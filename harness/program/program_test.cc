@@ -17,8 +17,9 @@ namespace {
 const Target kTarget{.backend = "cpu", .threads = 2};
 const Batch kSmall{.micro_batch = 2, .seq = 16, .micro_batches = 1};
 
-Program tiny(std::string_view recipe, const Batch& batch = kSmall, const LowerOptions& options = {}) {
-  return lower(find_model("gpt2-tiny"), find_recipe(recipe), batch, kTarget, options);
+Program tiny(std::string_view recipe, const Batch& batch = kSmall, const LowerOptions& options = {},
+             std::string_view model = "gpt2-tiny") {
+  return lower(find_model(model), find_recipe(recipe), batch, kTarget, options);
 }
 
 LowerOptions with(Checkpointing checkpointing) {
@@ -39,13 +40,14 @@ TEST(Lower, EveryRecipe_LowersEveryNamedModel_WithoutTouchingADevice) {
 }
 
 TEST(Lower, SamePersistentBytesPerParameter_AsTheRecipeTable) {
-  for (const Recipe& recipe : all_recipes()) {
-    const Program program = tiny(recipe.name);
-    const BytePlan plan = plan_bytes(program);
-    const std::int64_t parameters = program.model.parameters();
-    const std::int64_t state = plan.persistent_total - persistent(plan, TensorClass::scaling_state);
-    EXPECT_EQ(state, recipe.bytes_per_parameter() * parameters) << recipe.name;
-  }
+  for (const char* model : {"gpt2-tiny", "llama-tiny"})
+    for (const Recipe& recipe : all_recipes()) {
+      const Program program = tiny(recipe.name, kSmall, {}, model);
+      const BytePlan plan = plan_bytes(program);
+      const std::int64_t parameters = program.model.parameters();
+      const std::int64_t state = plan.persistent_total - persistent(plan, TensorClass::scaling_state);
+      EXPECT_EQ(state, recipe.bytes_per_parameter() * parameters) << model << " " << recipe.name;
+    }
 }
 
 TEST(Lower, SixteenBitGradients_InAWindowOfSeveralMicroBatches_CarryTwoMoreBytes) {
@@ -107,6 +109,50 @@ TEST(Lower, FlopsOfTheLinears_AreSixTimesParametersTimesTokens) {
   EXPECT_EQ(flops, 6 * 114688 * kSmall.tokens_per_update());
 }
 
+TEST(Lower, FlopsOfLlamasLinears_AreSixTimesParametersTimesTokens) {
+  // llama-tiny: width 64, 4 + 2·2 heads of 16, hidden 160, two layers and an untied head over 256 tokens:
+  // 2·(64·128 + 64·64 + 3·64·160) + 256·64 = 102,400 weights in products.
+  std::int64_t flops = 0;
+  for (const Slice& s : slice(tiny("fp32", kSmall, {}, "llama-tiny")))
+    if (s.problem.kernel == "matmul") flops += s.count_per_update * find_kernel("matmul").cost(s.problem).total_useful_flops();
+  EXPECT_EQ(flops, 6 * 102400 * kSmall.tokens_per_update());
+}
+
+TEST(Lower, PackedBatches_CountTheirPairsInAttention) {
+  // Forward 2 products and backward 5 over the pairs, 2·head_dim FLOPs each, for every head of every layer.
+  for (const char* model_name : {"gpt2-tiny", "llama-tiny"}) {
+    const Model model = find_model(model_name);
+    const auto attention_flops = [&](const Batch& batch) {
+      std::int64_t flops = 0;
+      for (const Slice& s : slice(tiny("fp32", batch, {}, model_name)))
+        if (s.problem.kernel == "attention")
+          flops += s.count_per_update * find_kernel("attention").cost(s.problem).total_useful_flops();
+      return flops;
+    };
+    const std::int64_t per_pair = model.layers * model.heads * 2 * model.head_dim * 7;
+    EXPECT_EQ(attention_flops(kSmall), 2 * (16 * 17 / 2) * per_pair) << model_name;
+    Batch packed = kSmall;
+    packed.packed = true;
+    EXPECT_EQ(attention_flops(packed), 2 * (16 * 17 / 2) * per_pair) << model_name;
+    packed.attention_pairs = 100;
+    EXPECT_EQ(attention_flops(packed), 100 * per_pair) << model_name;
+  }
+}
+
+TEST(Lower, PackedInputs_AreThereWhenRowsHoldDocuments) {
+  Batch packed = kSmall;
+  packed.packed = true;
+  for (const char* model : {"gpt2-tiny", "llama-tiny"}) {
+    EXPECT_EQ(tiny("fp32", kSmall, {}, model).position_ids, -1);
+    const Program program = tiny("fp32", packed, {}, model);
+    for (const TensorId id : {program.position_ids, program.first_key}) {
+      const Tensor& tensor = program.tensors.at(static_cast<std::size_t>(id));
+      EXPECT_EQ(tensor.tensor_class, TensorClass::tokens);
+      EXPECT_EQ(tensor.count(), 32);
+    }
+  }
+}
+
 TEST(Lower, ImpossibleBatches_AreRefusedByName) {
   EXPECT_THROW(tiny("fp32", {.micro_batch = 0, .seq = 16, .micro_batches = 1}), UsageError);
   EXPECT_THROW(tiny("fp32", {.micro_batch = 1, .seq = 65, .micro_batches = 1}), UsageError);  // context is 64
@@ -156,12 +202,14 @@ std::int64_t replay_peak(const Program& program) {
 }
 
 TEST(Bytes, LivePeak_EqualsAReplayOfTheLifetimes_InEveryRecipeAndWindow) {
-  for (const Recipe& recipe : all_recipes())
-    for (const Checkpointing checkpointing : {Checkpointing::none, Checkpointing::layer})
-      for (const std::int64_t micro_batches : {1, 2, 5}) {
-        const Program program = tiny(recipe.name, {.micro_batch = 2, .seq = 16, .micro_batches = micro_batches}, with(checkpointing));
-        EXPECT_EQ(plan_bytes(program).live_peak, replay_peak(program)) << recipe.name << " x" << micro_batches;
-      }
+  for (const char* model : {"gpt2-tiny", "llama-tiny"})
+    for (const Recipe& recipe : all_recipes())
+      for (const Checkpointing checkpointing : {Checkpointing::none, Checkpointing::layer})
+        for (const std::int64_t micro_batches : {1, 2, 5}) {
+          const Batch batch{.micro_batch = 2, .seq = 16, .micro_batches = micro_batches};
+          const Program program = tiny(recipe.name, batch, with(checkpointing), model);
+          EXPECT_EQ(plan_bytes(program).live_peak, replay_peak(program)) << model << " " << recipe.name << " x" << micro_batches;
+        }
 }
 
 /// Fails where two live tensors share a byte or one leaves the arena.
@@ -191,13 +239,15 @@ void expect_disjoint(const Program& program, const BytePlan& plan) {
 }
 
 TEST(Bytes, Arena_HoldsTheLivePeak_AndNoTwoLiveTensorsOverlap) {
-  for (const Recipe& recipe : all_recipes())
-    for (const Checkpointing checkpointing : {Checkpointing::none, Checkpointing::layer}) {
-      const Program program = tiny(recipe.name, {.micro_batch = 2, .seq = 16, .micro_batches = 2}, with(checkpointing));
-      const BytePlan plan = plan_bytes(program);
-      EXPECT_GE(plan.arena_bytes, plan.live_peak) << recipe.name;
-      expect_disjoint(program, plan);
-    }
+  for (const char* model : {"gpt2-tiny", "llama-tiny"})
+    for (const Recipe& recipe : all_recipes())
+      for (const Checkpointing checkpointing : {Checkpointing::none, Checkpointing::layer}) {
+        const Batch batch{.micro_batch = 2, .seq = 16, .micro_batches = 2};
+        const Program program = tiny(recipe.name, batch, with(checkpointing), model);
+        const BytePlan plan = plan_bytes(program);
+        EXPECT_GE(plan.arena_bytes, plan.live_peak) << recipe.name;
+        expect_disjoint(program, plan);
+      }
 }
 
 TEST(Bytes, ActivationsGrowLinearlyWithTheMicroBatch) {  // cases.md MEM-1, MEM-2: no T² term, linear in the micro-batch
