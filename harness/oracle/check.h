@@ -41,7 +41,7 @@ struct OracleOptions {
   std::vector<std::string> groups = {};        // empty: all
   std::vector<const Recipe*> recipes = {};     // of whole updates; empty: all
   std::string device = "cpu";                  // what runs formats other than double
-  bool exhaustive = true;                      // all 2^32 inputs of the encoders, one to two minutes of processor time
+  bool exhaustive = true;                      // all 2^32 inputs of the encoders, two to three minutes of processor time
 };
 
 /// What groups are given: the folder, the backends, and where rows go.
