@@ -76,7 +76,7 @@ class VariantCheck {
     if (!yardstick) return skip(row.recipe, fmt::format("no yardstick {} in this variant", row.name));
     GptRunOptions options = options_;
     options.loss_scale = yardstick->loss_scale;
-    options.warm_up = recipe->fp8 == Fp8Scaling::delayed;
+    options.rehearse = recipe->fp8 == Fp8Scaling::delayed;
     run(*recipe, options, [&](const GptResult& got, Comparison& comparison) {
       const double share =
           compare_gpt_recipe(c_, got, truth_, *yardstick, c_.is_sharp() ? row.sharp : row.initial, comparison);

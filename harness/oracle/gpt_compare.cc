@@ -213,8 +213,8 @@ void compare_params_fp32(const GptCase& c, const GptResult& got, const GptResult
   for (std::size_t t = 0; t < b.size(); ++t) {
     const double clear = kClearShare * largest_magnitude(truth.grads[t]);
     for (std::size_t i = 0; i < b[t].size(); ++i)
-      comparison.near(a[t][i], b[t][i], std::fabs(truth.grads[t][i]) >= clear ? clear_limit * rate : rough_limit,
-                      fmt::format("after{}/params/{}[{}]", update, c.tensors[t].name, i));
+      comparison.within(std::fabs(a[t][i] - b[t][i]), std::fabs(truth.grads[t][i]) >= clear ? clear_limit * rate : rough_limit,
+                        [&] { return fmt::format("after{}/params/{}[{}]", update, c.tensors[t].name, i); });
   }
 }
 

@@ -19,7 +19,7 @@ constexpr GptYardstick kYardsticks[] = {
     {"fp16_autocast", "fp16-autocast", kFp16, kFp16Sharp},
     {"bf16_master", "bf16-master", kBf16, kBf16Sharp},
     {"fp16_master", "fp16-master", kFp16, kFp16Sharp},
-    {"fp8_hybrid_current", "fp8-hybrid", kFp8, kFp8Sharp},  // with a history that has seen the first window
+    {"fp8_hybrid_current", "fp8-hybrid", kFp8, kFp8Sharp},  // with a history that has seen the window
     {"fp8_hybrid_current", "fp8-current", kFp8, kFp8Sharp},
     {"fp8_block", "fp8-block", kFp8, kFp8Sharp},
     {"fp8_block", "fp8-channel", kFp8, kFp8Sharp},

@@ -37,21 +37,23 @@ class ActivationWatch : public OpObserver {
 class GptRun {
  public:
   GptRun(const OracleModel& model, const OracleVariant& variant, const Recipe& recipe, Backend& backend, double loss_scale)
-      : model_(model), variant_(variant), loss_scale_(loss_scale),
+      : model_(model),
         run_(lower(model.model(), recipe, variant.batch, backend.target(), with_fixed_scale(variant.options)), backend,
              Placement::arena) {
     run_.initialize(variant.parameters, loss_scale);
   }
 
-  /// FP8 scales and histories as the first window leaves them; everything else at its start.
-  void warm_up() {
-    const Program& p = run_.program();
-    if (p.fp8_history < 0) return;
-    run_.run_update(variant_.windows.front());
-    const std::vector<double> scale = run_.read(p.fp8_scale), history = run_.read(p.fp8_history);
-    run_.initialize(variant_.parameters, loss_scale_);
-    run_.write(p.fp8_scale, scale);
-    run_.write(p.fp8_history, history);
+  /// Runs a window and puts everything but FP8 scales and histories back.
+  void rehearse(const Window& window) {
+    const Program& program = run_.program();
+    std::vector<TensorId> kept = {program.control};
+    for (const Program::Parameter& p : program.parameters)
+      for (const TensorId id : {p.param, p.master, p.moment1, p.moment2})
+        if (id >= 0) kept.push_back(id);
+    TensorValues before;
+    for (const TensorId id : kept) before.push_back(run_.read(id));
+    run_.run_update(window);
+    for (std::size_t i = 0; i < kept.size(); ++i) run_.write(kept[i], before[i]);
   }
 
   UpdateOutcome update(const Window& window, OpObserver* observer = nullptr) {
@@ -94,8 +96,6 @@ class GptRun {
   }
 
   const OracleModel& model_;
-  const OracleVariant& variant_;
-  double loss_scale_;
   Execution run_;
 };
 
@@ -112,19 +112,20 @@ std::vector<GptTensor> gpt_tensors(const OracleModel& model) {
 GptResult run_gpt(const OracleModel& model, const OracleVariant& variant, const Recipe& recipe, Backend& backend,
                   const GptRunOptions& options) {
   GptRun run(model, variant, recipe, backend, options.loss_scale);
-  if (options.warm_up) run.warm_up();
   GptResult result;
   ActivationWatch watch(run.execution(), result.activations);
   for (std::size_t u = 0; u < variant.windows.size(); ++u) {
+    if (options.rehearse) run.rehearse(variant.windows[u]);
     const UpdateOutcome outcome = run.update(variant.windows[u], options.activations && u == 0 ? &watch : nullptr);
     result.outcomes.push_back(outcome);
     if (u == 0) result.grads = run.gradients(outcome.loss_scale_used);
     const auto done = static_cast<std::int64_t>(u) + 1;
     if (options.states.contains(done)) result.after[done] = run.state();
   }
+  if (options.evaluate_after != static_cast<std::int64_t>(variant.windows.size())) return result;
   // An update's loss is that of the parameters before it.
-  if (options.evaluate_after == static_cast<std::int64_t>(variant.windows.size()))
-    result.first_window_loss_after[options.evaluate_after] = run.update(variant.windows.front()).loss;
+  if (options.rehearse) run.rehearse(variant.windows.front());
+  result.first_window_loss_after[options.evaluate_after] = run.update(variant.windows.front()).loss;
   return result;
 }
 

@@ -34,7 +34,7 @@ struct GptResult {
 
 struct GptRunOptions {
   double loss_scale = 1;                      // fixed
-  bool warm_up = false;                       // one window before the first, of which only FP8 scales and histories stay
+  bool rehearse = false;                      // each window runs once before, of which only FP8 scales and histories stay
   std::set<std::int64_t> states = {};         // updates after which the state is read
   std::int64_t evaluate_after = 0;            // updates after which the first window's loss is taken once more; 0: never
   bool activations = false;
