@@ -1,4 +1,4 @@
-// mixroof check: every kernel against its double-precision reference.
+// mixroof check: every kernel against its double-precision reference, or the product against an oracle folder.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -9,6 +9,7 @@
 #include <set>
 
 #include "harness/backend/backend.h"
+#include "harness/cli/check_oracle.h"
 #include "harness/cli/output.h"
 #include "harness/cli/progress.h"
 #include "harness/cli/subcommand.h"
@@ -22,6 +23,9 @@ namespace {
 struct Options {
   std::string kernel, recipes = "all", device = "cpu", problem;
   std::uint64_t seed = 1;
+  std::string oracle;               // folder; empty: kernels are checked
+  std::vector<std::string> groups;  // of the oracle
+  bool quick = false;
   OutputFormat format = OutputFormat::text;
 };
 
@@ -217,6 +221,25 @@ class Check {
   Progress progress_;
 };
 
+int check_against_oracle(const Options& options) {
+  if (!options.kernel.empty() || !options.problem.empty())
+    throw UsageError("--oracle: its kernels and problems come from the folder; leave out --kernel and --problem");
+  return print_oracle_check({.folder = options.oracle,
+                             .groups = options.groups,
+                             .recipes = options.recipes == "all" ? std::vector<const Recipe*>{} : parse_recipes(options.recipes),
+                             .device = options.device,
+                             .exhaustive = !options.quick},
+                            options.format);
+}
+
+int check(const Options& options) {
+  if (!options.oracle.empty()) return check_against_oracle(options);
+  if (!options.groups.empty() || options.quick) throw UsageError("--groups and --quick belong to --oracle DIR");
+  if (options.format == OutputFormat::markdown)
+    throw UsageError("--format markdown: only the table of --oracle DIR has this form; take text or json");
+  return Check(options).run();
+}
+
 Action declare(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   app.add_option("--kernel", options->kernel, "Only this kernel")->option_text("NAME [all]");
@@ -225,18 +248,22 @@ Action declare(CLI::App& app) {
   app.add_option("--problem", options->problem, "One shape instead of the kernel's own list")
       ->option_text("VARIANT,DIM=N,...");
   app.add_option("--seed", options->seed, "Seed of the inputs")->option_text("N [1]");
-  add_format_option(app, options->format, {OutputFormat::text, OutputFormat::json});
-  return [options] { return Check(*options).run(); };
+  app.add_option("--oracle", options->oracle, "Codecs, kernels, scaler and whole updates against ground truth in this folder")
+      ->option_text("DIR");
+  app.add_option("--groups", options->groups, "Of the oracle only these folders")->delimiter(',')->option_text("NAME,... [all]");
+  app.add_flag("--quick", options->quick, "Leave out the encoders' checksums over all 2^32 inputs");
+  add_format_option(app, options->format, {OutputFormat::text, OutputFormat::markdown, OutputFormat::json});
+  return [options] { return check(*options); };
 }
 
 }  // namespace
 
 Subcommand check_subcommand() {
   return {.name = "check",
-          .summary = "Every kernel against its double-precision reference",
+          .summary = "Every kernel against its double-precision reference, or everything against an oracle folder",
           .examples =
               "mixroof check\nmixroof check --kernel norm --recipe bf16-master --problem forward,rows=3,width=769 "
-              "--seed 17",
+              "--seed 17\nmixroof check --oracle oracle/ --quick",
           .declare = declare};
 }
 

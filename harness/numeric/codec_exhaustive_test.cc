@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "harness/execute/oracle_test_support.h"
-#include "harness/numeric/codec_test_support.h"
+#include "harness/numeric/conversions.h"
 
 namespace mixroof {
 namespace {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/execute/oracle_test_support.h"
-#include "harness/numeric/codec_test_support.h"
+#include "harness/numeric/conversions.h"
 
 namespace mixroof {
 namespace {

@@ -11,7 +11,7 @@
 #include <limits>
 #include <random>
 
-#include "harness/numeric/codec_test_support.h"
+#include "harness/numeric/conversions.h"
 #include "harness/status.h"
 
 namespace mixroof {

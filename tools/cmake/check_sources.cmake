@@ -13,8 +13,8 @@ set(faults "")
 foreach(source IN LISTS sources)
   cmake_path(GET source FILENAME file)
   cmake_path(GET source STEM LAST_ONLY stem)
-  # By its name, or by its bare name in a list that a loop walks (subcommands, topics, bench binaries).
-  if(NOT listings MATCHES "[ /]${file}[ )\n]" AND NOT listings MATCHES "(subcommands|topics|benches)[^)]* ${stem}[ )]")
+  # By its name, or by its bare name in a list that a loop walks (subcommands, topics, bench binaries, groups).
+  if(NOT listings MATCHES "[ /]${file}[ )\n]" AND NOT listings MATCHES "(subcommands|topics|benches|groups)[^)]* ${stem}[ )]")
     list(APPEND faults "${source} is named in no CMakeLists.txt")
   endif()
 endforeach()

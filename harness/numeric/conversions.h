@@ -1,4 +1,4 @@
-// What the codec tests share: codes of a format as integers, whatever its width.
+// The conversions by name: from fp32 bits to codes of a format as integers, whatever its width, and back.
 #pragma once
 
 #include <bit>
