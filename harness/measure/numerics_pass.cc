@@ -10,8 +10,6 @@
 namespace mixroof {
 namespace {
 
-// Of the pass's budget, for the end of the updates; the start needs the rest.
-constexpr double kEndShare = 0.5;
 // An update at the end that is skipped says nothing; a few more are tried.
 constexpr int kMostTries = 4;
 constexpr std::int64_t kMostRecordBytes = std::int64_t{1} << 30;
@@ -65,8 +63,8 @@ Window NumericsPass::next_window(const Execution& execution) const {
   return window_of(config_, data_, execution.outcome().attempted);
 }
 
-bool NumericsPass::has_time(double budget_s, NumericEvidence& evidence) const {
-  if (spent_s_ < budget_s) return true;
+bool NumericsPass::has_time(NumericEvidence& evidence) const {
+  if (spent_s_ < budget_s_) return true;
   evidence.not_compared = kNoTime;
   return false;
 }
@@ -91,7 +89,7 @@ void NumericsPass::observe_end(const StepRecord& record, Execution& execution) {
   // A baseline that runs in several groups is compared once.
   for (int tries = 0; tries < kMostTries && evidence.comparisons.empty() && !events_.stopped(); ++tries) {
     watch.update();
-    if (!has_time(kEndShare * budget_s_, evidence)) return;
+    if (tries > 0 && !has_time(evidence)) return;
     if (events_.show) events_.show(fmt::format("numerics after {} updates, {}", record.loss.size(), record.recipe->name), 0, 0);
     try {
       compare(*record.recipe, execution, evidence);
@@ -106,7 +104,7 @@ void NumericsPass::observe_start(const StepRecord& record) {
   if (record.loss.empty() || record.status == Status::not_supported || record.status == Status::out_of_memory) return;
   NumericEvidence& evidence = evidence_[record.recipe->name];
   Stopwatch watch(spent_s_);
-  if (!has_time(budget_s_, evidence)) return;
+  if (!evidence.comparisons.empty() && !has_time(evidence)) return;
   if (events_.show) events_.show(fmt::format("numerics at the start, {}", record.recipe->name), 0, 0);
   try {
     StepRecord unused;
@@ -128,7 +126,8 @@ void NumericsPass::replay(const StepRecord& record, Execution& execution, Stopwa
   if (broken == 0 && record.last.state_nonfinite) broken = record.last.attempted;
   for (std::int64_t update = first; update <= std::max(settled.value_or(0), broken) && !events_.stopped(); ++update) {
     watch.update();
-    if (spent_s_ >= budget_s_) {
+    const bool is_needed = evidence.comparisons.empty() && update <= settled.value_or(0);
+    if (!is_needed && spent_s_ >= budget_s_) {
       if (update <= settled.value_or(0)) evidence.not_compared = kNoTime;
       if (update <= broken) evidence.nonfinite_reason = fmt::format("update {} was not reached: {}", broken, kNoTime);
       return;

@@ -1,5 +1,6 @@
 // The numerics pass: what each recipe lost, seen beside FP32 on equal inputs at the start of training and again at the end of
-// its updates, and where the first value that is not finite came from. Nothing is timed while it watches.
+// its updates, and where the first value that is not finite came from. Nothing is timed while it watches. Whatever the budget,
+// each recipe is compared once: at the end of its updates, or at the start when it cannot go on.
 #pragma once
 
 #include <map>
@@ -46,7 +47,7 @@ class NumericsPass {
   Execution& fp32();
   void compare(const Recipe& recipe, Execution& execution, NumericEvidence& evidence);
   void replay(const StepRecord& record, Execution& execution, Stopwatch& watch, NumericEvidence& evidence);
-  bool has_time(double budget_s, NumericEvidence& evidence) const;
+  bool has_time(NumericEvidence& evidence) const;
   Window next_window(const Execution& execution) const;
 
   const RunConfig& config_;

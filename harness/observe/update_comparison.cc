@@ -7,6 +7,7 @@
 
 #include "harness/observe/reference_record.h"
 #include "kernels/adamw/adamw.h"
+#include "kernels/cross_entropy/cross_entropy.h"
 #include "kernels/registry.h"
 
 namespace mixroof {
@@ -84,7 +85,11 @@ class Comparator : public OpObserver {
   }
 
  private:
-  bool is_gradient(const Op& op) const { return op.phase == Phase::backward && !op.recompute; }
+  /// Whether an output carries the loss scale. The loss puts its gradient in the logits' place, in the forward phase.
+  bool is_gradient(const Op& op, TensorId output) const {
+    if (op.problem.kernel == cross_entropy_kernel().name()) return output == program_.logits;
+    return op.phase == Phase::backward && !op.recompute;
+  }
 
   TensorEvidence& evidence(const std::string& name, Phase phase) {
     TensorEvidence& row = tensors_[{static_cast<int>(phase), name}];
@@ -107,17 +112,17 @@ class Comparator : public OpObserver {
     const Tensor& tensor = tensor_of(program_, output.tensor);
     note_nonfinite(op, tensor.name, values);
     if (op.recompute) return;  // the same values again
-    const bool is_weight_gradient = tensor.tensor_class == TensorClass::grad;
+    const bool is_scaled = is_gradient(op, output.tensor);
     const SparseValues* reference = reference_.find(locator_.micro_batch(), op.name, tensor.name);
     if (reference != nullptr)
-      note_distance(op, tensor.name, differences(values, is_gradient(op) ? 1 / result_.loss_scale : 1, *reference).rel_l2(),
+      note_distance(op, tensor.name, differences(values, is_scaled ? 1 / result_.loss_scale : 1, *reference).rel_l2(),
                     options_.limits.tensor_rel_l2);
-    if (is_weight_gradient) return;  // its row is made of the whole window's gradient
-    TensorEvidence& row = evidence(tensor.name, op.phase);
+    if (tensor.tensor_class == TensorClass::grad) return;  // its row is made of the whole window's gradient
+    TensorEvidence& row = evidence(tensor.name, is_scaled ? Phase::backward : op.phase);
     ValueStats stats;
     stats.add(values, tensor.format);
     add(row, stats);
-    if (!is_gradient(op) || reference == nullptr) return;
+    if (!is_scaled || reference == nullptr) return;
     count_subnormal(stats);
     const ZeroCounts zeros = zero_counts(values, *reference, 0);
     add(row, zeros);
