@@ -71,6 +71,9 @@ Json comparison_json(const UpdateComparison& c) {
           {"worst_tensor", {{"name", c.worst_tensor}, {"rel_l2", number_or_null(c.worst_rel_l2)}}},
           {"update_rel_l2", number_or_null(c.step.rel_l2())},
           {"update_norm_ratio", number_or_null(c.step.norm_ratio())},
+          {"update_rms_over_lr", number_or_null(c.step_rms())},
+          {"update_largest_over_lr", number_or_null(c.largest_step)},
+          {"adamw_step_bound", number_or_null(c.step_bound)},
           {"moment_rel_l2", {number_or_null(c.moments[0].rel_l2()), number_or_null(c.moments[1].rel_l2())}},
           {"underflow_fraction", c.grad_zeros.underflow_fraction()},
           {"underflow_felt_fraction", c.grad_zeros.felt_fraction()},
@@ -133,7 +136,8 @@ void put_compared_figures(Json& numerics, const NumericFigures& figures, const N
                                 {"rel_l2", number_or_null(worst_gradient->worst_rel_l2)},
                                 {"update", worst_gradient->update}};
   set_number(numerics, "update_rel_l2", figures.update_rel_l2, reason);
-  set_number(numerics, "update_norm_ratio", figures.update_norm_ratio, reason);
+  set_number(numerics, "update_rms_over_lr", figures.update_rms_over_lr, reason);
+  set_number(numerics, "update_largest_over_lr", worst(evidence, [](const UpdateComparison& c) { return c.largest_step; }), reason);
   numerics["moment_rel_l2"] = nullptr;
   if (worst_gradient != nullptr) {
     const auto moment = [&](std::size_t i) {
@@ -206,7 +210,8 @@ NumericFigures figures_of(const StepRecord& step, const Trajectory& fp32, const 
   f.grad_rel_l2 = worst(evidence, [](const UpdateComparison& c) { return c.grad.rel_l2(); });
   f.grad_cosine = worst(evidence, [](const UpdateComparison& c) { return c.grad.cosine(); }, true);
   f.update_rel_l2 = worst(evidence, [](const UpdateComparison& c) { return c.step.rel_l2(); });
-  f.update_norm_ratio = worst(evidence, [](const UpdateComparison& c) { return c.step.norm_ratio(); });
+  f.update_rms_over_lr = worst(evidence, [](const UpdateComparison& c) { return c.step_rms(); });
+  if (evidence != nullptr && !evidence->comparisons.empty()) f.adamw_step_bound = evidence->comparisons.front().step_bound;
   f.underflow_felt = worst(evidence, [](const UpdateComparison& c) { return c.grad_zeros.felt_fraction(); });
   f.subnormal = worst(evidence, [](const UpdateComparison& c) { return c.subnormal_fraction; });
   f.moment2_underflow = worst(evidence, [](const UpdateComparison& c) { return c.moment2_zeros.underflow_fraction(); });

@@ -158,6 +158,7 @@ class Comparator : public OpObserver {
     count_absorbed(op, control, after, moment1, moment2);
     std::vector<double> step(after.size());
     for (std::size_t i = 0; i < step.size(); ++i) step[i] = after[i] - before_update_[i];
+    measure_steps(op, step, slot(control.data(), Slot::learning_rate));
 
     const RecordedUpdate& reference = reference_.update_of(parameter.name);
     note_moment(op, parameter.moment1, moment1, reference.moment1, result_.moments[0]);
@@ -190,6 +191,16 @@ class Comparator : public OpObserver {
                                .bias_correction2 = slot(control.data(), Slot::bias_correction2)};
     for (std::size_t i = 0; i < after.size(); ++i)
       result_.absorbed.add(exact_adamw_update(scalars, before_update_[i], moment1[i], moment2[i]), before_update_[i], after[i]);
+  }
+
+  void measure_steps(const Op& op, std::span<const double> step, double learning_rate) {
+    result_.step_bound = adamw_step_bound(op.problem.constant("beta1"), op.problem.constant("beta2"));
+    result_.steps += static_cast<std::int64_t>(step.size());
+    for (const double s : step) {
+      const double rates = std::fabs(s) / learning_rate;
+      result_.step_square_sum += rates * rates;
+      result_.largest_step = std::max(result_.largest_step, rates);
+    }
   }
 
   /// What the optimizer updates.

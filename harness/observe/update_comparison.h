@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <vector>
@@ -46,6 +47,10 @@ struct UpdateComparison {
   std::array<DifferenceSums, 2> moments;
   ZeroCounts moment2_zeros;
   AbsorbedCounts absorbed;
+  double step_square_sum = 0, largest_step = 0;  // of the recipe, over all values, in learning rates
+  std::int64_t steps = 0;
+  double step_bound = 0;          // of exact AdamW
+  double step_rms() const { return steps > 0 ? std::sqrt(step_square_sum / static_cast<double>(steps)) : 0; }
   std::vector<TensorEvidence> tensors;
   std::optional<Place> first_nonfinite;
   std::optional<Divergence> first_divergence;

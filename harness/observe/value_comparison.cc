@@ -77,6 +77,12 @@ double exact_adamw_update(const AdamwScalars& s, double parameter, double moment
   return -s.learning_rate * (s.weight_decay * parameter + direction);
 }
 
+double adamw_step_bound(double beta1, double beta2) {
+  const double ratio = beta1 * beta1 / beta2;
+  if (ratio >= 1) return std::numeric_limits<double>::infinity();
+  return (1 - beta1) / std::sqrt((1 - beta2) * (1 - ratio));
+}
+
 void AbsorbedCounts::add(double exact_update, double before, double after) {
   if (exact_update == 0) return;
   ++updates;

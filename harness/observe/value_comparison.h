@@ -58,6 +58,10 @@ struct AdamwScalars {
 /// What AdamW adds to a parameter, in double, from the moments after the update.
 double exact_adamw_update(const AdamwScalars& scalars, double parameter, double moment1, double moment2);
 
+/// The most that exact AdamW adds to a parameter, in learning rates and without decay: by Cauchy and Schwarz
+/// |m̂|/√v̂ <= (1 - β1) / √((1 - β2)(1 - β1²/β2)), 1.17 for 0.9 and 0.95. Infinite when β1² >= β2.
+double adamw_step_bound(double beta1, double beta2);
+
 /// Updates that were not zero, and those of them after which the parameter was the same as before.
 struct AbsorbedCounts {
   std::int64_t updates = 0, absorbed = 0;

@@ -62,10 +62,11 @@ class Judge {
 
   void judge_second_moments() {
     if (!is_beyond(f_.moment2_underflow, l_.underflow_fraction)) return;
-    const bool explodes = f_.update_norm_ratio && *f_.update_norm_ratio > l_.diverged_update_rel_l2;
+    // A second moment of 0 forgets: the root of the newest gradient alone divides, or eps does, so that steps grow.
+    const bool explodes = is_beyond(f_.update_rms_over_lr, f_.adamw_step_bound);
     const std::string effect =
-        explodes ? fmt::format(", so that AdamW divides by its eps alone and updates explode to {:.3g} times fp32's",
-                               *f_.update_norm_ratio)
+        explodes ? fmt::format(", so that updates explode instead of vanishing: {:.3g} learning rates (rms), AdamW's bound is {:.3g}",
+                               *f_.update_rms_over_lr, f_.adamw_step_bound)
                  : "";
     find(graver(explodes), fmt::format("underflow: {} of the second moments are 0 in {} and not in fp32 (limit {}){}",
                                        percent(*f_.moment2_underflow), name(r_.moments), percent(l_.underflow_fraction), effect));

@@ -23,7 +23,8 @@ struct NumericFigures {
   bool loss_nonfinite = false;              // in the last quarter
   std::optional<double> loss_rel_diff;      // of the means over the last quarter
   std::optional<double> grad_rel_l2, grad_cosine, update_rel_l2;
-  std::optional<double> update_norm_ratio;  // length of the update ÷ that of FP32's
+  std::optional<double> update_rms_over_lr; // in learning rates
+  double adamw_step_bound = 0;              // what exact AdamW never passes, in learning rates
   std::optional<double> underflow_felt;     // share of weight gradients that AdamW would have felt and that are zero
   std::optional<double> subnormal;          // share of gradient values stored with fewer bits than the format has
   std::optional<double> moment2_underflow;
