@@ -159,14 +159,22 @@ std::string place_text(const Json& place) {
 }
 
 /// Why a recipe is not ok, and where it began; empty for one that is.
-std::string numerics_findings(const Json& step) {
+std::string numerics_findings(const Json& step, int width) {
   const Json& numerics = at(step, "/numerics");
   if (text(numerics, "/verdict") == "ok") return "";
-  std::string lines = fmt::format("{}: {}\n", text(step, "/recipe"), text(numerics, "/reason"));
+  std::string lines;
+  const auto add = [&](const std::string& line) {
+    bool is_first = true;
+    for (const std::string& part : width > 0 ? fold(line, width - 2) : std::vector<std::string>{line}) {
+      lines += (is_first ? "" : "  ") + part + "\n";
+      is_first = false;
+    }
+  };
+  add(fmt::format("{}: {}", text(step, "/recipe"), text(numerics, "/reason")));
   if (at(numerics, "/first_nonfinite").is_object())
-    lines += fmt::format("  first value that is not finite: {}\n", place_text(at(numerics, "/first_nonfinite")));
+    add(fmt::format("- first value that is not finite: {}", place_text(at(numerics, "/first_nonfinite"))));
   if (at(numerics, "/first_divergence").is_object())
-    lines += fmt::format("  first divergence from fp32: {}\n", place_text(at(numerics, "/first_divergence")));
+    add(fmt::format("- first divergence from fp32: {}", place_text(at(numerics, "/first_divergence"))));
   return lines;
 }
 
@@ -174,9 +182,9 @@ std::string numerics_table(const Json& document, int width) {
   Table table({{"recipe"},
                {"verdict"},
                {"last loss / fp32", Align::right, 2},
-               {"gradient off", Align::right},
+               {"grad rel L2", Align::right},
                {"cosine", Align::right, 5},
-               {"update off", Align::right, 1},
+               {"update rel L2", Align::right, 1},
                {"underflow", Align::right, 3},
                {"absorbed", Align::right, 4},
                {"saturated", Align::right, 6},
@@ -191,10 +199,10 @@ std::string numerics_table(const Json& document, int width) {
                    significant(number(n, "/grad_rel_l2")), std::isnan(cosine) ? "-" : fmt::format("{:.6f}", cosine),
                    significant(number(n, "/update_rel_l2")), share(n, "/underflow_fraction"),
                    share(n, "/absorbed_update_fraction"), share(n, "/saturated_fraction"), at(n, "/overflow_count").dump()});
-    findings += numerics_findings(step);
+    findings += numerics_findings(step, width);
   }
   if (table.empty()) return "";
-  return "\nNumerics (beside fp32 on equal inputs; off: relative L2 error; the worst of the compared updates)\n" +
+  return "\nNumerics (beside fp32 on equal inputs, the worst of the compared updates)\n" +
          table.text(width) + findings;
 }
 

@@ -157,7 +157,8 @@ class Comparator : public OpObserver {
                               moment2 = execution_.read(parameter.moment2);
     count_absorbed(op, control, after, moment1, moment2);
     std::vector<double> step(after.size());
-    for (std::size_t i = 0; i < step.size(); ++i) step[i] = after[i] - before_update_[i];
+    // In the precision that the reference is kept in, so that equal steps are equal.
+    for (std::size_t i = 0; i < step.size(); ++i) step[i] = static_cast<float>(after[i] - before_update_[i]);
     measure_steps(op, step, slot(control.data(), Slot::learning_rate));
 
     const RecordedUpdate& reference = reference_.update_of(parameter.name);

@@ -29,7 +29,7 @@ double DifferenceSums::cosine() const {
   if (value_square == 0 && reference_square == 0) return 1;
   if (value_square == 0 || reference_square == 0) return 0;
   // Square roots first: the product of the two sums can leave the range of double where the sums do not.
-  return product / (std::sqrt(value_square) * std::sqrt(reference_square));
+  return std::clamp(product / (std::sqrt(value_square) * std::sqrt(reference_square)), -1.0, 1.0);
 }
 
 double DifferenceSums::norm_ratio() const {
