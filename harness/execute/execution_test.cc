@@ -64,7 +64,7 @@ class Training {
   std::vector<std::vector<double>> fp8_state() const {
     const Program& p = execution.program();
     std::vector<std::vector<double>> all;
-    for (const TensorId id : {p.fp8_scale, p.fp8_amax, p.fp8_history, p.fp8_counts})
+    for (const TensorId id : {p.fp8_scale, p.fp8_amax, p.fp8_history, p.fp8_counts, p.fp8_scale_counts})
       if (id >= 0) all.push_back(execution.read(id));
     return all;
   }

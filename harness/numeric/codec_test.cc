@@ -363,5 +363,22 @@ TEST(Codec, EmptyArrays_MayHaveNoAddress) {  // red under the sanitizers when a 
   }
 }
 
+TEST(Codec, E8m0_IsThePowerOfTwoAtOrAbove) {
+  for (int code = 0; code < 255; ++code) {
+    const float value = decode_e8m0(static_cast<std::uint8_t>(code));
+    EXPECT_EQ(value, std::ldexp(1.0f, code - 127));
+    EXPECT_EQ(encode_e8m0(value), code);
+    EXPECT_EQ(encode_e8m0(-value), code) << "no sign";
+    EXPECT_EQ(round_to(Format::e8m0, value), value);
+    if (code == 254) continue;
+    EXPECT_EQ(encode_e8m0(std::nextafter(value, kInf)), code + 1);
+    EXPECT_EQ(round_to(Format::e8m0, value * (1 + 0x1p-40)), 2 * static_cast<double>(value));
+  }
+  EXPECT_EQ(encode_e8m0(0), 0);
+  EXPECT_EQ(encode_e8m0(0x1p-149f), 0);
+  for (const float beyond : {0x1.8p127f, kInf, std::numeric_limits<float>::quiet_NaN()}) EXPECT_EQ(encode_e8m0(beyond), 255);
+  EXPECT_TRUE(std::isnan(decode_e8m0(255)));
+}
+
 }  // namespace
 }  // namespace mixroof
