@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <stdexcept>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -30,10 +31,15 @@ void check_group(const OracleGroup& group, OracleSession& session) {
                  .detail = fmt::format("no manifest in {}/{}", session.options().folder, group.name)});
     return;
   }
+  const auto refuse = [&](const std::exception& error) {  // what no reader foresaw: still the folder's fault
+    throw UsageError(fmt::format("{}/{}: a manifest is malformed ({})", session.options().folder, group.name, error.what()));
+  };
   try {
     group.check(session);
-  } catch (const nlohmann::json::exception& error) {  // what no reader foresaw: still the folder's fault
-    throw UsageError(fmt::format("{}/{}: a manifest is malformed ({})", session.options().folder, group.name, error.what()));
+  } catch (const nlohmann::json::exception& error) {
+    refuse(error);
+  } catch (const std::out_of_range& error) {
+    refuse(error);
   }
 }
 
@@ -58,7 +64,7 @@ OracleSession::OracleSession(OracleOptions options, Visit visit, Begin begin)
   std::error_code error;
   if (!fs::is_directory(options_.folder, error))
     throw UsageError(fmt::format("{}: no folder; name one that is laid out as the oracle's README describes", options_.folder));
-  BackendResult opened = open_backend(options_.device);
+  BackendResult opened = open_backend(options_.device, options_.threads);
   if (!opened.backend) throw Error(Status::no_device, fmt::format("{}: {}", options_.device, opened.support.reason));
   device_ = std::move(opened.backend);
   reference_ = make_reference_backend();

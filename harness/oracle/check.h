@@ -41,6 +41,7 @@ struct OracleOptions {
   std::vector<std::string> groups = {};        // empty: all
   std::vector<const Recipe*> recipes = {};     // of whole updates; empty: all
   std::string device = "cpu";                  // what runs formats other than double
+  int threads = 0;                             // of the device; 0: its own choice
   bool exhaustive = true;                      // all 2^32 inputs of the encoders, two to three minutes of processor time
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <stdexcept>
 
 #include "harness/execute/kernel_run.h"
 #include "harness/numeric/codec.h"
@@ -133,10 +134,18 @@ void compare_narrow(const KernelCase& c, const KernelStep& step, Format io, Back
   }
 }
 
+std::vector<KernelStep> steps_of(const std::string& kernel, const KernelCase& c) {
+  try {
+    return kernel_steps(kernel, c);
+  } catch (const std::out_of_range&) {
+    throw UsageError(fmt::format("{}: case '{}': an array has fewer values than its shape says", c.file.path(), c.prefix));
+  }
+}
+
 void check_case(OracleSession& session, const std::string& kernel, const KernelCase& c) {
   const std::string item = kernel + "/" + c.entry.text("case");
   session.begin("kernels " + item);
-  const std::vector<KernelStep> steps = kernel_steps(kernel, c);
+  const std::vector<KernelStep> steps = steps_of(kernel, c);
   if (steps.empty()) {
     session.add({.group = kGroup, .item = item, .verdict = OracleVerdict::skipped, .where = {},
                  .detail = "no kernel of the product computes this"});

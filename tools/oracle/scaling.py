@@ -70,7 +70,7 @@ def traces(rng):
             trace("odd_factors", random, 100.0, 1.75, 0.3, 3),
             trace("saved_and_loaded", [[0, 4], [1, 1], [0, 9]], 2048.0, 4.0, 0.25, 3, reload_after=7),
             trace("up_to_the_largest", [[0, 8], [1, 1]], LARGEST / 7, 2.0, 0.5, 2),
-            trace("stops_at_its_bounds", [[0, 5], [1, 6]], 24.0, 2.0, 0.5, 1, floor=2.0, ceiling=100.0)]
+            trace("stops_at_its_bounds", [[0, 5], [1, 7]], 24.0, 2.0, 0.5, 1, floor=2.0, ceiling=100.0)]
 
 
 def examples(rng):
