@@ -52,6 +52,12 @@ TEST_P(Folder, AdamwAndKernels_AreWithinTheirLimitsOnEveryTarget) {
   hwy::GetChosenTarget().DeInit();
 }
 
+TEST_P(Folder, Quantization_IsEqual) {
+  const OracleRun of = run("quantize");
+  expect_no_failure(of);
+  EXPECT_GE(of.with(OracleVerdict::pass).size(), 12u);
+}
+
 TEST_P(Folder, WholeUpdates_AreWithinTheirLimitsInEveryRecipe) {
   const OracleRun of = run("gpt");
   expect_no_failure(of);

@@ -12,10 +12,8 @@ def scale_of(amax, f, previous=1.0, margin=0):
     if amax == 0 or not np.isfinite(amax):
         return np.float32(previous)
     with np.errstate(over="ignore"):
-        scale = np.float32(np.float32(f.max_finite) / amax)
-    if np.isinf(scale):
-        scale = LARGEST
-    return np.float32(scale / np.float32(2.0**margin))
+        scale = np.float32(np.float32(f.max_finite) / amax) / np.float32(2.0**margin)
+    return LARGEST if np.isinf(scale) else scale
 
 
 def power_of_two(scale):
