@@ -182,6 +182,21 @@ TEST(MalformedOracle, AShapeThatContradictsItsCase_IsNamed) {
   EXPECT_THAT(usage_error_of(oracle), AllOf(HasSubstr("kernels/kernels.json"), HasSubstr("layernorm/narrow")));
 }
 
+TEST(MalformedOracle, AnIdOutsideItsTable_IsNamed) {
+  const AlteredOracle kernels("kernels");
+  kernels.change("kernels/kernels", "embedding/small/in/tokens", 3);
+  EXPECT_THAT(usage_error_of(kernels), AllOf(HasSubstr("kernels/kernels.json"), HasSubstr("embedding/small"), HasSubstr("tokens")));
+  const AlteredOracle gpt("gpt");
+  gpt.change("gpt/tiny_llama", "data/plain/u2m0/targets", 3);
+  EXPECT_THAT(usage_error_of(gpt), AllOf(HasSubstr("gpt/tiny_llama.json"), HasSubstr("data/plain/u2m0/targets")));
+}
+
+TEST(MalformedOracle, MicroBatchesOfOtherSizes_AreNamed) {
+  const AlteredOracle oracle("gpt");
+  oracle.set("gpt/tiny_gpt2", "/arrays/data~1plain~1u2m0~1targets/shape", {2, 8});
+  EXPECT_THAT(usage_error_of(oracle), AllOf(HasSubstr("gpt/tiny_gpt2.json"), HasSubstr("data/plain/u2m0/targets")));
+}
+
 TEST(MalformedOracle, WhatIsNotJson_IsNamed) {
   const AlteredOracle oracle("gpt");
   std::ofstream(oracle.path("gpt/tiny_gpt2.json")) << "{ \"model\": ";

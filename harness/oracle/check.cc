@@ -67,6 +67,8 @@ OracleSession::OracleSession(OracleOptions options, Visit visit, Begin begin)
   BackendResult opened = open_backend(options_.device, options_.threads);
   if (!opened.backend) throw Error(Status::no_device, fmt::format("{}: {}", options_.device, opened.support.reason));
   device_ = std::move(opened.backend);
+  if (device_->facts().backend == "reference")
+    throw UsageError("--device reference: it runs beside the device anyway, in double; name the device that rounds (cpu)");
   reference_ = make_reference_backend();
 }
 

@@ -259,7 +259,7 @@ Steps matmul(const KernelCase& c) {
   return {{.kernel = &matmul_kernel(),
            .problem = problem(MatmulVariant::forward, {.m = rows, .n = columns, .k = inner}, true),
            .inputs = {c.in("x"), c.in("weight"), c.in("bias"), {}},
-           .outputs = {{3, "out/y"}}},
+           .outputs = {{.operand = 3, .array = "out/y", .exact = c.entry.has("exact")}}},
           {.kernel = &matmul_kernel(),
            .problem = problem(MatmulVariant::dgrad, {.m = rows, .n = inner, .k = columns}, false),
            .inputs = {c.in("d_y"), c.in("weight"), {}},

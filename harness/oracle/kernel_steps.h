@@ -19,6 +19,7 @@ struct StepOutput {
   double factor = 1;                          // the array is the operand times this
   /// Size of the terms whose difference is exactly zero somewhere: there the folder holds their rounding.
   double cancelled = 0;
+  bool exact = false;                         // equal in every order of summation: nothing but one rounding is allowed
 };
 
 struct KernelStep {

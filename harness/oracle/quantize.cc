@@ -120,7 +120,9 @@ void check_trace(OracleSession& session, const OracleEntry& trace) {
   if (algorithm != "max" && algorithm != "most_recent") return skip("no such algorithm here");
   const Format format = fp8_format(trace.at("format"), format_name);
   // The newest amax is the maximum of a history of one.
-  Values history(algorithm == "max" ? static_cast<std::size_t>(trace.whole("history_length")) : 1, 0.0);
+  const std::int64_t length = algorithm == "max" ? trace.whole("history_length") : 1;
+  if (length < 1) trace.at("history_length").refuse("is below 1");
+  Values history(static_cast<std::size_t>(length), 0.0);
   double scale = trace.number("initial_scale");
   Comparison c;
   for (const OracleEntry& step : trace.items("steps")) {
