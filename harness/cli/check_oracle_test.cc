@@ -41,14 +41,15 @@ class CheckOracle : public testing::Test {
     std::ofstream(folder_ / file) << manifest.dump();
   }
 
-  std::filesystem::path folder_ = std::filesystem::temp_directory_path() / ("mixroof_check_oracle_" + std::to_string(getpid()));
+  std::filesystem::path folder_ =
+      std::filesystem::temp_directory_path() / ("mixroof_check_oracle_" + std::to_string(getpid()));
 };
 
 TEST_F(CheckOracle, AGoodFolder_Exits0_AndListsAbsentGroups) {
   const ProgramResult result = check(folder_.string());
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out, AllOf(HasSubstr("pass"), HasSubstr("scaling/traces/odd_factors"), HasSubstr("adamw/vector double"),
-                                HasSubstr(" 0 failed"), HasSubstr("absent  gpt")));
+  EXPECT_THAT(result.out, AllOf(HasSubstr("pass"), HasSubstr("scaling/traces/odd_factors"),
+                                HasSubstr("adamw/vector double"), HasSubstr(" 0 failed"), HasSubstr("absent  gpt")));
 }
 
 TEST_F(CheckOracle, OneWrongValue_Exits1_AndItsPlaceIsPrinted) {

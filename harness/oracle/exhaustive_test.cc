@@ -1,5 +1,5 @@
-// Every fp32 pattern through every encoder: the scalar functions and each array path of this processor. Two to five minutes of
-// processor time, on all cores at once; skipped without the shared folder.
+// Every fp32 pattern through every encoder: the scalar functions and each array path of this processor. Two to five
+// minutes of processor time, on all cores at once; skipped without the shared folder.
 #include <gtest/gtest.h>
 
 #include "harness/execute/oracle_test_support.h"

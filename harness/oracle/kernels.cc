@@ -1,5 +1,5 @@
-// Group kernels: forward and backward of single kernels, in double on the reference backend, and on the device in every format
-// that its implementations take, each within the kernel's own limit.
+// Group kernels: forward and backward of single kernels, in double on the reference backend, and on the device in every
+// format that its implementations take, each within the kernel's own limit.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -63,13 +63,13 @@ void require_sound_inputs(const KernelCase& c, const KernelStep& step, const Pro
   for (std::size_t i = 0; i < operands.size(); ++i) {
     if (operands[i].access == Access::write) continue;
     if (static_cast<std::int64_t>(step.inputs[i].size()) != operands[i].count())
-      throw UsageError(fmt::format("{}: case '{}': the input for {} has {} values, its shape says {}", c.file.path(), c.prefix,
-                                   operands[i].name, step.inputs[i].size(), operands[i].count()));
+      throw UsageError(fmt::format("{}: case '{}': the input for {} has {} values, its shape says {}", c.file.path(),
+                                   c.prefix, operands[i].name, step.inputs[i].size(), operands[i].count()));
     if (operands[i].fill.kind != Fill::Kind::tokens && operands[i].fill.kind != Fill::Kind::targets) continue;
     for (const double value : step.inputs[i])
       if (!is_id_of(operands[i].fill, value))
-        throw UsageError(fmt::format("{}: case '{}': {} has the value {}, expected whole numbers below {}", c.file.path(),
-                                     c.prefix, operands[i].name, value, operands[i].fill.limit));
+        throw UsageError(fmt::format("{}: case '{}': {} has the value {}, expected whole numbers below {}",
+                                     c.file.path(), c.prefix, operands[i].name, value, operands[i].fill.limit));
   }
 }
 
@@ -115,8 +115,8 @@ void compare_double(const KernelCase& c, const KernelStep& step, Backend& backen
   }
 }
 
-/// A narrow result against the stored one, moved by what rounding the inputs to their formats does to it in double: inputs
-/// are exact in every format, but results of the forward pass that the backward pass takes are not.
+/// A narrow result against the stored one, moved by what rounding the inputs to their formats does to it in double:
+/// inputs are exact in every format, but results of the forward pass that the backward pass takes are not.
 void compare_narrow(const KernelCase& c, const KernelStep& step, Format io, Backend& backend, Comparison& comparison) {
   const Problem problem = step.problem(io);
   require_sound_inputs(c, step, problem);
@@ -131,9 +131,11 @@ void compare_narrow(const KernelCase& c, const KernelStep& step, Format io, Back
       const StepOutput& o = stored.output;
       for (std::size_t i = 0; i < stored.values.size(); ++i) {
         const std::size_t at = stored.position(i);
-        const double expected = stored.values[i] + (reference.values[o.operand][at] - exact.values[o.operand][at]) * o.factor;
+        const double expected =
+            stored.values[i] + (reference.values[o.operand][at] - exact.values[o.operand][at]) * o.factor;
         const double limit =
-            step.kernel->limit(problem, o.operand, expected / o.factor, reference.magnitudes[o.operand][at]) * o.factor +
+            step.kernel->limit(problem, o.operand, expected / o.factor, reference.magnitudes[o.operand][at]) *
+                o.factor +
             stored.tolerance(i);
         const double value = got[o.operand][at] * o.factor;
         const double rounded = round_to(problem.formats[o.operand], expected);
@@ -149,7 +151,8 @@ std::vector<KernelStep> steps_of(const std::string& kernel, const KernelCase& c)
   try {
     return kernel_steps(kernel, c);
   } catch (const std::out_of_range&) {
-    throw UsageError(fmt::format("{}: case '{}': an array has fewer values than its shape says", c.file.path(), c.prefix));
+    throw UsageError(
+        fmt::format("{}: case '{}': an array has fewer values than its shape says", c.file.path(), c.prefix));
   }
 }
 
@@ -158,7 +161,10 @@ void check_case(OracleSession& session, const std::string& kernel, const KernelC
   session.begin("kernels " + item);
   const std::vector<KernelStep> steps = steps_of(kernel, c);
   if (steps.empty()) {
-    session.add({.group = kGroup, .item = item, .verdict = OracleVerdict::skipped, .where = {},
+    session.add({.group = kGroup,
+                 .item = item,
+                 .verdict = OracleVerdict::skipped,
+                 .where = {},
                  .detail = "no kernel of the product computes this"});
     return;
   }

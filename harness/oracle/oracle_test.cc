@@ -63,7 +63,8 @@ TEST_P(Folder, WholeUpdates_AreWithinTheirLimitsInEveryRecipe) {
   expect_no_failure(of);
   std::set<std::string> recipes;
   for (const OracleRow& row : of.with(OracleVerdict::pass)) recipes.insert(row.item.substr(row.item.find(' ') + 1));
-  for (const char* recipe : {"double", "fp32", "bf16-master", "fp16-master", "fp8-hybrid"}) EXPECT_TRUE(recipes.contains(recipe)) << recipe;
+  for (const char* recipe : {"double", "fp32", "bf16-master", "fp16-master", "fp8-hybrid"})
+    EXPECT_TRUE(recipes.contains(recipe)) << recipe;
 }
 
 std::string folder_name(const testing::TestParamInfo<bool>& tested) { return tested.param ? "Shared" : "Own"; }
@@ -76,7 +77,8 @@ TEST(OracleCheck, AGroupThatTheFolderLacks_IsAbsentAndNoFailure) {
   EXPECT_EQ(run.failures, 0);
   std::set<std::string> absent;
   for (const OracleRow& row : run.with(OracleVerdict::absent)) absent.insert(row.group);
-  for (const OracleGroup& group : oracle_groups()) EXPECT_EQ(absent.contains(std::string(group.name)), group.name != "kernels");
+  for (const OracleGroup& group : oracle_groups())
+    EXPECT_EQ(absent.contains(std::string(group.name)), group.name != "kernels");
 }
 
 TEST(OracleCheck, AFileThatAGroupLacks_IsAbsent) {

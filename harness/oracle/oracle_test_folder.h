@@ -21,9 +21,11 @@ class AlteredOracle {
  public:
   explicit AlteredOracle(const std::string& group) {
     static int made = 0;
-    folder_ = std::filesystem::temp_directory_path() / ("mixroof_oracle_" + std::to_string(getpid()) + "_" + std::to_string(made++));
+    folder_ = std::filesystem::temp_directory_path() /
+              ("mixroof_oracle_" + std::to_string(getpid()) + "_" + std::to_string(made++));
     std::filesystem::create_directories(folder_);
-    if (!group.empty()) std::filesystem::copy(own_oracle() + "/" + group, folder_ / group, std::filesystem::copy_options::recursive);
+    if (!group.empty())
+      std::filesystem::copy(own_oracle() + "/" + group, folder_ / group, std::filesystem::copy_options::recursive);
   }
   ~AlteredOracle() { std::filesystem::remove_all(folder_); }
   AlteredOracle(const AlteredOracle&) = delete;
@@ -89,7 +91,8 @@ inline OracleRun run_oracle(const std::string& folder, const std::vector<std::st
 
 inline void expect_no_failure(const OracleRun& run) {
   EXPECT_EQ(run.failures, 0);
-  for (const OracleRow& row : run.with(OracleVerdict::fail)) ADD_FAILURE() << row.group << "/" << row.item << ": " << row.where;
+  for (const OracleRow& row : run.with(OracleVerdict::fail))
+    ADD_FAILURE() << row.group << "/" << row.item << ": " << row.where;
 }
 
 }  // namespace mixroof

@@ -41,21 +41,27 @@ Values decoded(Format format, const Values& codes) {
 }
 
 struct Quantized {
-  Values values;         // of the codes
+  Values values;  // of the codes
   double amax = 0, saturated = 0, found_inf = 0;
 };
 
-Quantized quantize(Backend& backend, Format format, const Values& x, double scale, std::optional<double> earlier_amax = {}) {
-  const Problem problem = quantize_problem(static_cast<std::int64_t>(x.size()), Format::fp32, format, earlier_amax.has_value());
+Quantized quantize(Backend& backend, Format format, const Values& x, double scale,
+                   std::optional<double> earlier_amax = {}) {
+  const Problem problem =
+      quantize_problem(static_cast<std::int64_t>(x.size()), Format::fp32, format, earlier_amax.has_value());
   const auto after = run_on(backend, quantize_kernel(), problem,
                             {x, {scale}, {}, {earlier_amax.value_or(0)}, {0, 0}, Values(kControlSlots, 0.0)});
-  return {.values = after[2], .amax = after[3][0], .saturated = after[4][0], .found_inf = slot(after[5].data(), Slot::found_inf)};
+  return {.values = after[2],
+          .amax = after[3][0],
+          .saturated = after[4][0],
+          .found_inf = slot(after[5].data(), Slot::found_inf)};
 }
 
 /// The scale after a window, of one tensor with its history (newest first), which moves.
 double next_scale(Backend& backend, Format format, double amax, Values& history, double margin, double scale) {
   const Problem problem = fp8_scale_problem(1, static_cast<std::int64_t>(history.size()), margin);
-  const auto after = run_on(backend, fp8_scale_kernel(), problem, {{amax}, history, {facts(format).max_finite}, {scale}});
+  const auto after =
+      run_on(backend, fp8_scale_kernel(), problem, {{amax}, history, {facts(format).max_finite}, {scale}});
   history = after[1];
   return after[3][0];
 }
@@ -112,7 +118,8 @@ void compare_step(const OracleEntry& step, Format format, const Quantized& q, co
 void check_trace(OracleSession& session, const OracleEntry& trace) {
   const std::string format_name = trace.text("format"), algorithm = trace.text("algorithm");
   const std::string policy = trace.has("policy") ? trace.text("policy") : "";
-  const std::string item = fmt::format("delayed/{} {} {}{}{}", trace.key(), algorithm, format_name, policy.empty() ? "" : " ", policy);
+  const std::string item =
+      fmt::format("delayed/{} {} {}{}{}", trace.key(), algorithm, format_name, policy.empty() ? "" : " ", policy);
   const auto skip = [&](const char* why) {
     session.add({.group = kGroup, .item = item, .verdict = OracleVerdict::skipped, .where = {}, .detail = why});
   };
@@ -127,7 +134,8 @@ void check_trace(OracleSession& session, const OracleEntry& trace) {
   Comparison c;
   for (const OracleEntry& step : trace.items("steps")) {
     Values x;
-    for (const double bits : step.numbers("x_bits")) x.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
+    for (const double bits : step.numbers("x_bits"))
+      x.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
     c.equal(scale, step.number("scale_used"), step.key() + ".scale_used");
     const Quantized q = quantize(session.device(), format, x, scale);
     compare_step(step, format, q, x, c);
@@ -164,7 +172,10 @@ void check_quantize_group(OracleSession& session) {
       for (const OracleEntry& row : manifest.items("per_tensor")) check_tensor(session, *file, row);
     for (const char* blocks : {"block_1x128", "mxfp8"})
       if (manifest.has(blocks))
-        session.add({.group = kGroup, .item = blocks, .verdict = OracleVerdict::skipped, .where = {},
+        session.add({.group = kGroup,
+                     .item = blocks,
+                     .verdict = OracleVerdict::skipped,
+                     .where = {},
                      .detail = "this build has no kernel with scales of blocks"});
   }
   if (const auto file = session.open(kGroup, "delayed")) {

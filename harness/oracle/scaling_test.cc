@@ -1,5 +1,5 @@
-// The check of a loss scale's trace on defects that it must see: growth one update late; two backoffs for one window; the
-// tracker kept over a backoff.
+// The check of a loss scale's trace on defects that it must see: growth one update late; two backoffs for one window;
+// the tracker kept over a backoff.
 #include "harness/oracle/scaling.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,8 @@ namespace {
 
 /// Growth interval 4, the updates ok ok ok bad ok ok ok ok bad ok (cases.md LS-3).
 const nlohmann::json& pattern() {
-  static const nlohmann::json trace = nlohmann::json::parse(R"({"name": "pattern", "init_scale": 65536.0, "growth_factor": 2.0,
+  static const nlohmann::json trace =
+      nlohmann::json::parse(R"({"name": "pattern", "init_scale": 65536.0, "growth_factor": 2.0,
     "backoff_factor": 0.5, "growth_interval": 4, "script": [[0, 3], [1, 1], [0, 4], [1, 1], [0, 1]],
     "record_after": [3, 4, 7, 8, 9, 10], "scale": [65536.0, 32768.0, 32768.0, 65536.0, 32768.0, 32768.0],
     "scale_bits": [1199570944, 1191182336, 1191182336, 1199570944, 1191182336, 1191182336],
