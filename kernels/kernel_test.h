@@ -1,6 +1,6 @@
 // What tests of kernels share: every case of every recipe on every vector target of this processor, one run on given
-// arrays or values, mutants, and the reference against the oracle. A helper that a second kernel's test needs goes
-// here.
+// arrays or values, and mutants. A helper that a second kernel's test needs goes here. Kernels against the oracle:
+// harness/oracle/kernels.cc.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -11,7 +11,6 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
@@ -174,50 +173,6 @@ inline void run_replacing(const Plan& sound, const Launch& launch, std::size_t o
   std::vector<void*> operands(launch.operands.begin(), launch.operands.end());
   operands[operand] = replacement;
   sound.run({.operands = operands, .workspace = launch.workspace, .queue = launch.queue});
-}
-
-// ---- The oracle. ----
-
-/// What an element may be off: `relative` of it, `of_largest` of the array's largest magnitude, and `absolute`,
-/// together.
-struct Tolerance {
-  double relative = 0, of_largest = 0, absolute = 0;
-};
-
-inline void expect_near(const std::vector<double>& got, const std::vector<double>& expected, const Tolerance& tolerance,
-                        const std::string& what) {
-  ASSERT_EQ(got.size(), expected.size()) << what;
-  double largest = 0;
-  for (const double value : expected) largest = std::max(largest, std::fabs(value));
-  for (std::size_t i = 0; i < got.size(); ++i)
-    ASSERT_LE(std::fabs(got[i] - expected[i]),
-              tolerance.relative * std::fabs(expected[i]) + tolerance.of_largest * largest + tolerance.absolute)
-        << what << "[" << i << "]: got " << got[i] << ", expected " << expected[i];
-}
-
-/// The oracle's own tolerance for double implementations: 1e-10 relative plus 1e-12 of the largest element. Where an
-/// exact zero is the difference of terms of size `cancelled`, the oracle holds their rounding, 1e-15 of them at most.
-inline void expect_matches_oracle(const std::vector<double>& got, const OracleFile& file, const std::string& array,
-                                  double cancelled = 0) {
-  expect_near(got, file.values(array), {.relative = 1e-10, .of_largest = 1e-12, .absolute = 1e-15 * cancelled}, array);
-}
-
-/// Calls f(file, case, prefix of its arrays) for every oracle case of a kernel, at least one; skips the test when there
-/// is no oracle.
-inline void for_each_oracle_case(const std::string& kernel,
-                                 const std::function<void(const OracleFile& file, const nlohmann::json& oracle_case,
-                                                          const std::string& prefix)>& f) {
-  const auto file = open_oracle("kernels/kernels");
-  if (!file) GTEST_SKIP() << kNoOracle;
-  int visited = 0;
-  for (const nlohmann::json& c : file->manifest().at("cases")) {
-    if (oracle_member<std::string>(c, "kernel", file->path()) != kernel) continue;
-    const std::string name = kernel + "/" + oracle_member<std::string>(c, "case", file->path());
-    SCOPED_TRACE(name);
-    f(*file, c, name + "/");
-    ++visited;
-  }
-  EXPECT_GT(visited, 0) << kernel;
 }
 
 }  // namespace mixroof

@@ -12,7 +12,9 @@
 namespace mixroof::cli {
 namespace {
 
-bool is_judged(const OracleRow& row) { return row.verdict == OracleVerdict::pass || row.verdict == OracleVerdict::fail; }
+bool is_judged(const OracleRow& row) {
+  return row.verdict == OracleVerdict::pass || row.verdict == OracleVerdict::fail;
+}
 
 std::string figure(const OracleRow& row, double value) { return is_judged(row) ? fmt::format("{:.3g}", value) : "-"; }
 
@@ -29,7 +31,8 @@ class OracleTable {
 
   void add(const OracleRow& row) {
     ++counts_[static_cast<std::size_t>(row.verdict)];
-    if (row.verdict == OracleVerdict::fail) progress_.finish_case(fmt::format("FAIL {}/{}: {}", row.group, row.item, row.where));
+    if (row.verdict == OracleVerdict::fail)
+      progress_.finish_case(fmt::format("FAIL {}/{}: {}", row.group, row.item, row.where));
     rows_.push_back({{"group", row.group},
                      {"item", row.item},
                      {"result", row.verdict == OracleVerdict::fail ? "fail" : name(row.verdict)},
@@ -57,9 +60,9 @@ class OracleTable {
       return;
     }
     print(table_, format_);
-    print(fmt::format("\n{} passed, {} failed, {} skipped, {} absent (oracle {}, device {})\n", count(OracleVerdict::pass),
-                      count(OracleVerdict::fail), count(OracleVerdict::skipped), count(OracleVerdict::absent), options.folder,
-                      options.device));
+    print(fmt::format("\n{} passed, {} failed, {} skipped, {} absent (oracle {}, device {})\n",
+                      count(OracleVerdict::pass), count(OracleVerdict::fail), count(OracleVerdict::skipped),
+                      count(OracleVerdict::absent), options.folder, options.device));
   }
 
  private:

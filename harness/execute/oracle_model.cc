@@ -27,8 +27,20 @@ std::int64_t dimension_or(const OracleFile& file, const json& config, const char
   return config.contains(key) ? member<std::int64_t>(file, config, key) : fallback;
 }
 
-std::vector<std::int32_t> ids(const OracleFile& file, const json& micro_batch, const char* key) {
-  const std::vector<double> values = file.values(member<std::string>(file, micro_batch, key));
+/// What ids of a micro-batch must be: so many, from `least` to below `limit`.
+struct IdRange {
+  std::size_t count;
+  std::int64_t least, limit;
+};
+
+std::vector<std::int32_t> ids(const OracleFile& file, const json& micro_batch, const char* key, const IdRange& range) {
+  const auto array = member<std::string>(file, micro_batch, key);
+  const std::vector<double> values = file.values(array);
+  if (values.size() != range.count)
+    refuse(file, fmt::format("array {} has {} values, expected {} as the first tokens have", array, values.size(), range.count));
+  for (const double value : values)
+    if (value < static_cast<double>(range.least) || value >= static_cast<double>(range.limit))
+      refuse(file, fmt::format("array {} has the value {}, expected {} to {}", array, value, range.least, range.limit - 1));
   return {values.begin(), values.end()};
 }
 
@@ -146,15 +158,19 @@ LowerOptions OracleModel::options(const json& variant) const {
   return o;
 }
 
-MicroBatch OracleModel::micro_batch(const json& arrays, std::int64_t seq, bool is_packed) const {
-  MicroBatch m{.tokens = ids(file_, arrays, "tokens"), .targets = ids(file_, arrays, "targets")};
-  if (!is_packed) return m;
+MicroBatch OracleModel::micro_batch(const json& arrays, const Batch& batch) const {
+  const std::int64_t seq = batch.seq;
+  const auto places_of_all = static_cast<std::size_t>(batch.micro_batch * seq);
+  MicroBatch m{.tokens = ids(file_, arrays, "tokens", {places_of_all, 0, model_.vocab}),
+               .targets = ids(file_, arrays, "targets", {places_of_all, -1, model_.vocab})};
+  if (!batch.packed) return m;
   // A row that is one document restarts with the row.
   std::vector<std::int32_t> segments(m.tokens.size()), places(m.tokens.size());
   for (std::size_t i = 0; i < places.size(); ++i) places[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) % seq);
   const bool is_given = has_documents(arrays);
-  m.first_key = first_keys(is_given ? ids(file_, arrays, "segments") : segments, seq);
-  m.position_ids = is_given ? ids(file_, arrays, "positions") : places;
+  constexpr std::int64_t kAny = std::int64_t{1} << 31;
+  m.first_key = first_keys(is_given ? ids(file_, arrays, "segments", {places_of_all, -kAny, kAny}) : segments, seq);
+  m.position_ids = is_given ? ids(file_, arrays, "positions", {places_of_all, 0, model_.context}) : places;
   return m;
 }
 
@@ -178,7 +194,7 @@ OracleVariant OracleModel::variant(const std::string& name) const {
   }
   for (const std::vector<json>& window : windows) {
     Window& micro_batches = v.windows.emplace_back();
-    for (const json& arrays : window) micro_batches.push_back(micro_batch(arrays, v.batch.seq, v.batch.packed));
+    for (const json& arrays : window) micro_batches.push_back(micro_batch(arrays, v.batch));
   }
   v.options = options(v.expected);
   v.parameters = initial_parameters(v.expected);

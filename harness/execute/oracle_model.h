@@ -51,7 +51,7 @@ class OracleModel {
  private:
   void read_model();
   void read_parts();
-  MicroBatch micro_batch(const nlohmann::json& arrays, std::int64_t seq, bool is_packed) const;
+  MicroBatch micro_batch(const nlohmann::json& arrays, const Batch& batch) const;
   LowerOptions options(const nlohmann::json& variant) const;
   std::vector<std::vector<float>> initial_parameters(const nlohmann::json& variant) const;
 

@@ -1,6 +1,5 @@
 // Codecs without an oracle: cases worked by hand, round trips of every code, an independent rounding in double, and
-// every array path against the scalar functions. codec_oracle_test.cc and codec_exhaustive_test.cc compare with stored
-// truth.
+// every array path against the scalar functions. harness/oracle/formats.cc compares with stored truth.
 #include "harness/numeric/codec.h"
 
 #include <gtest/gtest.h>

@@ -30,14 +30,15 @@ struct StoredCase {
     return std::find(skipped.begin(), skipped.end(), static_cast<double>(u)) != skipped.end();
   }
   double rate(std::int64_t u) const {
-    return entry.has("lr_per_update") ? entry.at("lr_per_update").at(static_cast<std::size_t>(u)).number() : entry.number("lr");
+    return entry.has("lr_per_update") ? entry.at("lr_per_update").at(static_cast<std::size_t>(u)).number()
+                                      : entry.number("lr");
   }
   /// Row `u` of an array of all updates.
   std::vector<double> row(const std::vector<double>& all, const std::string& array, std::int64_t u) const {
     const auto count = static_cast<std::int64_t>(param0.size());
     if (static_cast<std::int64_t>(all.size()) != count * updates())
-      throw UsageError(fmt::format("{}: array '{}.{}' has {} values, expected {} updates of {}", file.path(), name, array,
-                                   all.size(), updates(), count));
+      throw UsageError(fmt::format("{}: array '{}.{}' has {} values, expected {} updates of {}", file.path(), name,
+                                   array, all.size(), updates(), count));
     return {all.begin() + u * count, all.begin() + (u + 1) * count};
   }
 };
@@ -56,8 +57,8 @@ void run_update(Backend& backend, const StoredCase& c, std::int64_t u, State& st
   loop.decide();
   const Problem problem = adamw_problem(static_cast<std::int64_t>(c.param0.size()), Format::fp32, Format::fp32, false,
                                         Format::fp32, c.constants);
-  auto after =
-      run_on(backend, adamw_kernel(), problem, {c.row(c.grads, "grads", u), state.param, state.m, state.v, loop.control()});
+  auto after = run_on(backend, adamw_kernel(), problem,
+                      {c.row(c.grads, "grads", u), state.param, state.m, state.v, loop.control()});
   loop.control() = after[4];
   loop.advance();
   state = {.param = after[1], .m = after[2], .v = after[3], .control = loop.control()};
@@ -86,7 +87,8 @@ void check_case(OracleSession& session, Backend& backend, const StoredCase& c, c
       comparison.near(*got[i], c.row(expected[i], arrays[i], u), is_double ? kDouble : kFloat,
                       fmt::format("{}.{} after update {}", c.name, arrays[i], u + 1));
   }
-  comparison.equal(slot(state.control.data(), Slot::state_nonfinite) != 0, overflows, "state that is not finite is reported");
+  comparison.equal(slot(state.control.data(), Slot::state_nonfinite) != 0, overflows,
+                   "state that is not finite is reported");
   session.add(comparison.row(kGroup, fmt::format("{} {}", c.name, is_double ? "double" : "fp32"),
                              overflows ? "squares overflow fp32: the report alone" : backend.facts().backend));
 }

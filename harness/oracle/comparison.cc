@@ -16,7 +16,8 @@ std::string difference(const std::string& what, double got, double expected) {
 
 double largest_magnitude(const std::vector<double>& values) {
   double largest = 0;
-  for (const double value : values) largest = std::max(largest, std::fabs(value));
+  for (const double value : values)
+    if (std::isfinite(value)) largest = std::max(largest, std::fabs(value));
   return largest;
 }
 

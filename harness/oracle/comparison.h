@@ -17,18 +17,19 @@ struct Tolerance {
   double relative = 0, of_largest = 0, absolute = 0;
 };
 
+/// Of the finite ones.
 double largest_magnitude(const std::vector<double>& values);
 
 class Comparison {
  public:
-  /// One error; NaN fails. `where()` is called when this is the worst so far.
+  /// One error; what is not finite fails. `where()` is called when this is the worst so far.
   template <std::invocable Where>
   void within(double error, double limit, Where&& where) {
     ++compared_;
-    const bool is_inside = error <= limit;  // false for NaN
+    const bool is_inside = error == 0 || (std::isfinite(error) && error <= limit);
     failed_ += !is_inside;
     // The worst is furthest beyond its limit; a limit of 0 is infinitely far.
-    const double ratio = error == 0 ? 0 : is_inside ? error / limit : std::isfinite(error / limit) ? error / limit : kFar;
+    const double ratio = error == 0 ? 0 : std::isfinite(error / limit) ? error / limit : kFar;
     if (ratio <= ratio_) return;
     ratio_ = ratio;
     worst_ = error;

@@ -20,7 +20,8 @@ void OracleEntry::refuse(const std::string& what) const {
 
 OracleEntry OracleEntry::at(const std::string& key) const {
   const std::string path = key_.empty() ? key : key_ + "." + key;
-  if (!value_->is_object() || !value_->contains(key)) throw UsageError(fmt::format("{}: key '{}' is missing", file_, path));
+  if (!value_->is_object() || !value_->contains(key))
+    throw UsageError(fmt::format("{}: key '{}' is missing", file_, path));
   return {value_->at(key), file_, path};
 }
 

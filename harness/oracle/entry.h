@@ -1,5 +1,5 @@
-// A value of an oracle's manifest together with the path that leads to it, so that whatever is missing or of another type is
-// reported with the file and the key: "DIR/scaling/traces.json: key 'traces[3].scale' is missing".
+// A value of an oracle's manifest together with the path that leads to it, so that whatever is missing or of another
+// type is reported with the file and the key: "DIR/scaling/traces.json: key 'traces[3].scale' is missing".
 #pragma once
 
 #include <cstdint>

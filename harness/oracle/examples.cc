@@ -1,5 +1,5 @@
-// Worked examples of scaling, clipping and denominators. What an example asks is told by the names of its inputs; the product's
-// kernels answer it.
+// Worked examples of scaling, clipping and denominators. What an example asks is told by the names of its inputs; the
+// product's kernels answer it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -40,8 +40,8 @@ ControlLoop decided(Backend& backend, const UpdateConstants& constants, double s
   ControlLoop loop(backend, constants, scale);
   loop[Slot::effective_tokens] = 1;
   const auto count = static_cast<std::int64_t>(scaled_grad.size());
-  loop.control() =
-      run_on(backend, grad_check_kernel(), grad_check_problem(count, Format::fp32, false), {scaled_grad, loop.control()})[1];
+  loop.control() = run_on(backend, grad_check_kernel(), grad_check_problem(count, Format::fp32, false),
+                          {scaled_grad, loop.control()})[1];
   loop.decide();
   return loop;
 }
@@ -49,8 +49,8 @@ ControlLoop decided(Backend& backend, const UpdateConstants& constants, double s
 /// The gradients as the optimizer takes them: with β1 = 0 they are the first moment.
 Values taken(Backend& backend, ControlLoop& loop, const Values& scaled_grad) {
   const Values zeros(scaled_grad.size(), 0.0);
-  const Problem problem = adamw_problem(static_cast<std::int64_t>(scaled_grad.size()), Format::fp32, Format::fp32, false,
-                                        Format::fp32, {.beta1 = 0});
+  const Problem problem = adamw_problem(static_cast<std::int64_t>(scaled_grad.size()), Format::fp32, Format::fp32,
+                                        false, Format::fp32, {.beta1 = 0});
   return run_on(backend, adamw_kernel(), problem, {scaled_grad, zeros, zeros, zeros, loop.control()})[2];
 }
 
@@ -67,14 +67,18 @@ Figures clip(const Backends& on, const OracleEntry& in) {
   ControlLoop loop = decided(on.reference, {.beta1 = 0, .max_norm = in.number("max_norm")}, scale, scaled);
   const Values clipped = taken(on.reference, loop, scaled);
   const Values norm = {loop[Slot::grad_norm]};
-  return {{"clipped", clipped}, {"norm", norm}, {"norm_before", norm}, {"norm_after", {norm_of(clipped)}},
+  return {{"clipped", clipped},
+          {"norm", norm},
+          {"norm_before", norm},
+          {"norm_after", {norm_of(clipped)}},
           {"coefficient", {loop[Slot::clip_coefficient]}}};
 }
 
 /// gradients of the micro-batches of one window, a single number each: summed first, then clipped.
 Figures clip_window(const Backends& on, const OracleEntry& in) {
   const Values gradients = in.numbers("gradients");
-  const Problem sum = bias_grad_problem(static_cast<std::int64_t>(gradients.size()), 1, Format::fp32, Format::fp32, false);
+  const Problem sum =
+      bias_grad_problem(static_cast<std::int64_t>(gradients.size()), 1, Format::fp32, Format::fp32, false);
   const Values window = run_on(on.reference, bias_grad_kernel(), sum, {gradients, {}})[1];
   ControlLoop loop = decided(on.reference, {.beta1 = 0, .max_norm = in.number("max_norm")}, 1, window);
   return {{"clipped", taken(on.reference, loop, window)}, {"norm", {loop[Slot::grad_norm]}}};
@@ -100,8 +104,8 @@ Figures global_norm(const Backends& on, const OracleEntry& in) {
 }
 
 /// Losses and gradients of micro-batches with different numbers of effective tokens. Two logits, 0 at the target and
-/// ln(e^L - 1) beside it, have the loss ln(1 + e^L - 1) = L; their gradient there, (e^-L - 1) / tokens of the window, tells
-/// what the product divides by.
+/// ln(e^L - 1) beside it, have the loss ln(1 + e^L - 1) = L; their gradient there, (e^-L - 1) / tokens of the window,
+/// tells what the product divides by.
 Figures window_means(const Backends& on, const OracleEntry& in) {
   const OracleEntry tokens = in.at("effective_tokens"), losses = in.at("mean_loss"), gradients = in.at("mean_gradient");
   Values control(kControlSlots, 0.0), gradient = {0.0};
@@ -122,12 +126,14 @@ Figures window_means(const Backends& on, const OracleEntry& in) {
     gradient = run_on(on.reference, bias_grad_kernel(), bias_grad_problem(rows, 1, Format::fp32, Format::fp32, i > 0),
                       {Values(static_cast<std::size_t>(rows), share * gradients.at(i).number()), gradient})[1];
   }
-  return {{"loss", {slot(control.data(), Slot::loss_sum) / count}}, {"gradient", gradient}, {"effective_tokens", {count}}};
+  return {
+      {"loss", {slot(control.data(), Slot::loss_sum) / count}}, {"gradient", gradient}, {"effective_tokens", {count}}};
 }
 
 /// Windows of micro-batches of which some overflow: one decision each.
 Figures overflowing_windows(const Backends& on, const OracleEntry& in) {
-  ControlLoop loop(on.device, {.dynamic_scale = true, .growth_interval = in.number("growth_interval")}, in.number("init_scale"));
+  ControlLoop loop(on.device, {.dynamic_scale = true, .growth_interval = in.number("growth_interval")},
+                   in.number("init_scale"));
   Figures figures;
   for (const OracleEntry& window : in.items("found_inf_per_micro_batch")) {
     // An infinity of any micro-batch stays in the accumulated gradient.

@@ -77,8 +77,8 @@ EncodeChunk array_chunks(Format format) {
   };
 }
 
-std::vector<Checksum> checksums(const ScalarEncoder& encoder, std::uint32_t canonical_nan, const EncodeChunk& encode_chunk,
-                                int from, int to) {
+std::vector<Checksum> checksums(const ScalarEncoder& encoder, std::uint32_t canonical_nan,
+                                const EncodeChunk& encode_chunk, int from, int to) {
   std::atomic<int> next = from;
   std::vector<Checksum> sums(static_cast<std::size_t>(to - from));
   const auto work = [&] {

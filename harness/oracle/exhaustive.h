@@ -22,7 +22,7 @@ EncodeChunk scalar_chunks(const ScalarEncoder& encoder);
 EncodeChunk array_chunks(Format format);
 
 /// Rows `from` … `to` - 1 (of 256) on all processors; NaN results count as `canonical_nan`.
-std::vector<Checksum> checksums(const ScalarEncoder& encoder, std::uint32_t canonical_nan, const EncodeChunk& encode_chunk,
-                                int from, int to);
+std::vector<Checksum> checksums(const ScalarEncoder& encoder, std::uint32_t canonical_nan,
+                                const EncodeChunk& encode_chunk, int from, int to);
 
 }  // namespace mixroof

@@ -1,9 +1,10 @@
-// Group formats: limits, decoding, encoding, double rounding and absorption, bit for bit, by the scalar codecs and by every
-// array path of this processor.
+// Group formats: limits, decoding and encoding, bit for bit, by the scalar codecs and by every array path of this
+// processor. Single roundings and absorption are in rounding.cc.
+#include "harness/oracle/formats.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <charconv>
 #include <cmath>
 #include <optional>
@@ -11,13 +12,12 @@
 #include "harness/numeric/codec.h"
 #include "harness/numeric/conversions.h"
 #include "harness/oracle/comparison.h"
-#include "harness/oracle/entry.h"
 #include "harness/oracle/exhaustive.h"
 
 namespace mixroof {
 namespace {
 
-constexpr const char* kGroup = "formats";
+constexpr const char* kGroup = kFormatsGroup;
 constexpr int kTopBytes = 256;
 
 /// A path of the array codecs, until the end of its scope.
@@ -29,26 +29,11 @@ class CodecPath {
   CodecPath& operator=(const CodecPath&) = delete;
 };
 
-Format format_of(const OracleEntry& entry, const std::string& name) {
-  const std::optional<Format> format = parse_format(name);
-  if (!format) entry.refuse(fmt::format("names a format that is not known here: '{}'", name));
-  return *format;
-}
-
 const ScalarEncoder* find_encoder(std::string_view name) {
   for (const ScalarEncoder& encoder : scalar_encoders())
     if (encoder.name == name) return &encoder;
   return nullptr;
 }
-
-/// The encoder of the array functions.
-const ScalarEncoder& array_encoder(Format format) {
-  for (const ScalarEncoder& encoder : scalar_encoders())
-    if (encoder.format == format && encoder.in_arrays) return encoder;
-  throw UsageError(fmt::format("format {} has no encoder", name(format)));
-}
-
-std::uint32_t code_of(double stored) { return static_cast<std::uint32_t>(stored); }
 
 // ---- limits
 
@@ -79,7 +64,8 @@ void check_edges(const OracleEntry& limits, const ScalarEncoder& encoder, Compar
   equal(tie, 0, "largest_rounding_to_zero");
   equal(std::nextafter(tie, 1.0f), 1, "the value after largest_rounding_to_zero");
   std::uint32_t nans = 0;
-  for (std::uint32_t code = 0; code <= 2 * encoder.magnitude_mask + 1; ++code) nans += std::isnan(decode_one(encoder.format, code));
+  for (std::uint32_t code = 0; code <= 2 * encoder.magnitude_mask + 1; ++code)
+    nans += std::isnan(decode_one(encoder.format, code));
   c.equal(nans, limits.number("nan_codes"), "nan_codes");
 }
 
@@ -103,7 +89,8 @@ void check_limits(OracleSession& session) {
 std::vector<std::uint32_t> decoded_bits(Format format, std::uint32_t codes) {
   std::vector<unsigned char> stored;
   for (std::uint32_t code = 0; code < codes; ++code)
-    for (std::int64_t byte = 0; byte < bytes_of(format); ++byte) stored.push_back(static_cast<unsigned char>(code >> (8 * byte)));
+    for (std::int64_t byte = 0; byte < bytes_of(format); ++byte)
+      stored.push_back(static_cast<unsigned char>(code >> (8 * byte)));
   std::vector<float> values(codes);
   decode(format, stored.data(), values.data(), codes);
   std::vector<std::uint32_t> bits;
@@ -131,7 +118,8 @@ void check_decode(OracleSession& session) {
     for (const std::string& path : codec_paths()) {
       const CodecPath forced(path);
       const std::vector<std::uint32_t> got = decoded_bits(format, codes);
-      for (std::uint32_t code = 0; code < codes; ++code) compare_decoded(got[code], expected[code], "path " + path, code, c);
+      for (std::uint32_t code = 0; code < codes; ++code)
+        compare_decoded(got[code], expected[code], "path " + path, code, c);
     }
     session.add(c.row(kGroup, "decode/" + array));
   }
@@ -193,7 +181,10 @@ void check_encode(OracleSession& session) {
       const std::string item = manifest + "/" + array;
       const ScalarEncoder* encoder = find_encoder(format + array.substr(kExpect.size()));
       if (!encoder) {
-        session.add({.group = kGroup, .item = item, .verdict = OracleVerdict::skipped, .where = {},
+        session.add({.group = kGroup,
+                     .item = item,
+                     .verdict = OracleVerdict::skipped,
+                     .where = {},
                      .detail = "for information: no conversion here rounds so"});
         continue;
       }
@@ -210,19 +201,13 @@ void check_encode(OracleSession& session) {
 
 // ---- all inputs
 
-std::uint64_t unsigned_of(const OracleEntry& entry, int base = 10) {
-  std::string digits = entry.text();
-  if (base == 16 && digits.starts_with("0x")) digits.erase(0, 2);
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
-  if (error != std::errc() || end != digits.data() + digits.size()) entry.refuse("is no whole number of 64 bits in a string");
-  return value;
-}
-
-void compare_checksums(const OracleEntry& column, const std::vector<Checksum>& got, const std::string& how, Comparison& c) {
+void compare_checksums(const OracleEntry& column, const std::vector<Checksum>& got, const std::string& how,
+                       Comparison& c) {
   for (std::size_t row = 0; row < got.size(); ++row) {
-    const Checksum expected{.sum = unsigned_of(column.at("sum").at(row)), .weighted = unsigned_of(column.at("weighted").at(row))};
-    c.equal(got[row] == expected ? 0 : 1, 0, [&] { return fmt::format("inputs with top byte 0x{:02x} by {}", row, how); });
+    const Checksum expected{.sum = unsigned_of(column.at("sum").at(row)),
+                            .weighted = unsigned_of(column.at("weighted").at(row))};
+    c.equal(got[row] == expected ? 0 : 1, 0,
+            [&] { return fmt::format("inputs with top byte 0x{:02x} by {}", row, how); });
   }
 }
 
@@ -234,7 +219,10 @@ void check_exhaustive(OracleSession& session) {
     const std::string item = "exhaustive/" + key;
     const ScalarEncoder* encoder = find_encoder(key);
     if (!encoder || !session.options().exhaustive) {
-      session.add({.group = kGroup, .item = item, .verdict = OracleVerdict::skipped, .where = {},
+      session.add({.group = kGroup,
+                   .item = item,
+                   .verdict = OracleVerdict::skipped,
+                   .where = {},
                    .detail = encoder ? "left out: --quick" : "no conversion of this name here"});
       continue;
     }
@@ -259,92 +247,23 @@ void check_exhaustive(OracleSession& session) {
   }
 }
 
-// ---- rounding once
-
-void check_double_rounding(OracleSession& session) {
-  const auto file = session.open(kGroup, "double_rounding");
-  if (!file) return;
-  Comparison c;
-  for (const OracleEntry& row : OracleEntry(*file).items("cases")) {
-    const std::string format_name = row.text("format");
-    const Format format = format_of(row.at("format"), format_name);
-    const ScalarEncoder& encoder = array_encoder(format);
-    const double value = std::bit_cast<double>(unsigned_of(row.at("f64_bits"), 16));
-    const std::uint32_t direct = code_of(row.number("direct"));
-    const auto equal = [&](double got, double expected, const char* how) {
-      c.equal(got, expected, fmt::format("{}, {} {:.17g} {}", row.key(), format_name, value, how));
-    };
-    equal(round_to(format, value), decode_one(format, direct), "rounded once");
-    equal(encoder.encode(static_cast<float>(round_to(format, value))), direct, "rounded once");
-    equal(encoder.encode(static_cast<float>(value)), row.number("via_fp32"), "through fp32");
-    std::uint32_t code = 0;
-    encode(format, &value, &code, 1);
-    equal(code, direct, "by the array function");
-  }
-  session.add(c.row(kGroup, "double_rounding"));
-}
-
-// ---- absorption
-
-void check_round_once(const OracleEntry& rows, Comparison& c) {
-  for (const OracleEntry& row : rows.items()) {
-    const Format format = format_of(row.at("format"), row.text("format"));
-    c.equal(round_to(format, row.number("input")), row.number("rounded"), row.key());
-  }
-}
-
-/// `weight` kept in `format` with an update added in fp32 each time, and beside it the master with its copy.
-void check_repeated_updates(const OracleEntry& rows, Comparison& c) {
-  for (const OracleEntry& row : rows.items()) {
-    const Format format = format_of(row.at("format"), row.text("format"));
-    const auto update = static_cast<float>(row.number("update_fp32"));
-    const std::vector<double> lows = row.numbers("low_only"), masters = row.numbers("master_fp32"),
-                              copies = row.numbers("copy_of_master");
-    auto master = static_cast<float>(row.number("weight"));
-    auto low = static_cast<float>(round_to(format, master));
-    for (std::int64_t u = 0; u < row.whole("updates"); ++u) {
-      const auto at = static_cast<std::size_t>(u);
-      if (at >= std::min({lows.size(), masters.size(), copies.size()})) row.refuse("has fewer results than updates");
-      low = static_cast<float>(round_to(format, low + update));
-      master += update;
-      const auto equal = [&](double got, double expected, const char* what) {
-        c.equal(got, expected, fmt::format("{}.{}[{}]", row.key(), what, u));
-      };
-      equal(low, lows[at], "low_only");
-      equal(master, masters[at], "master_fp32");
-      equal(round_to(format, master), copies[at], "copy_of_master");
-    }
-  }
-}
-
-void check_underflow(const OracleEntry& rows, Comparison& c) {
-  for (const OracleEntry& row : rows.items()) {
-    const auto scale = static_cast<float>(row.number("scale"));
-    const std::uint16_t stored = encode_fp16(static_cast<float>(row.number("gradient")) * scale);
-    c.equal(stored, row.number("fp16_bits"), row.key() + ".fp16_bits");
-    c.equal(decode_fp16(stored) / scale, row.number("unscaled_fp32"), row.key() + ".unscaled_fp32");
-  }
-}
-
-void check_absorption(OracleSession& session) {
-  const auto file = session.open(kGroup, "absorption");
-  if (!file) return;
-  struct Part {
-    const char* key;
-    void (*check)(const OracleEntry& rows, Comparison& c);
-  };
-  constexpr Part kParts[] = {{"round_once", check_round_once},
-                             {"repeated_updates", check_repeated_updates},
-                             {"gradient_underflow_fp16", check_underflow}};
-  for (const Part& part : kParts) {
-    if (!OracleEntry(*file).has(part.key)) continue;
-    Comparison c;
-    part.check(OracleEntry(*file).at(part.key), c);
-    session.add(c.row(kGroup, std::string("absorption/") + part.key));
-  }
-}
-
 }  // namespace
+
+Format format_of(const OracleEntry& entry, const std::string& format_name) {
+  const std::optional<Format> format = parse_format(format_name);
+  if (!format) entry.refuse(fmt::format("names a format that is not known here: '{}'", format_name));
+  return *format;
+}
+
+std::uint64_t unsigned_of(const OracleEntry& entry, int base) {
+  std::string digits = entry.text();
+  if (base == 16 && digits.starts_with("0x")) digits.erase(0, 2);
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
+  if (error != std::errc() || end != digits.data() + digits.size())
+    entry.refuse("is no whole number of 64 bits in a string");
+  return value;
+}
 
 void check_formats_group(OracleSession& session) {
   session.begin("formats");

@@ -1,5 +1,5 @@
-// Group gpt: whole updates of small models. Each variant runs in double on the reference backend, judged by everything that
-// is stored, and then in fp32 and in every recipe that has a yardstick on the device, judged by the double run.
+// Group gpt: whole updates of small models. Each variant runs in double on the reference backend, judged by everything
+// that is stored, and then in fp32 and in every recipe that has a yardstick on the device, judged by the double run.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +13,8 @@ constexpr const char* kGroup = "gpt";
 
 class VariantCheck {
  public:
-  VariantCheck(OracleSession& session, const GptCase& c, std::string item) : session_(session), c_(c), item_(std::move(item)) {
+  VariantCheck(OracleSession& session, const GptCase& c, std::string item)
+      : session_(session), c_(c), item_(std::move(item)) {
     options_.states = c.states();
     options_.evaluate_after = c.evaluate_after();
   }
@@ -32,7 +33,10 @@ class VariantCheck {
   }
 
   void skip(std::string_view recipe, const std::string& why) {
-    session_.add({.group = kGroup, .item = fmt::format("{} {}", item_, recipe), .verdict = OracleVerdict::skipped, .where = {},
+    session_.add({.group = kGroup,
+                  .item = fmt::format("{} {}", item_, recipe),
+                  .verdict = OracleVerdict::skipped,
+                  .where = {},
                   .detail = why});
   }
 

@@ -46,7 +46,10 @@ const TensorValues* values_at(const GptResult& result, std::string_view path) {
   if (!update || !result.after.contains(*update)) return nullptr;
   const GptState& state = result.after.at(*update);
   const std::string_view kind = path.substr(path.find('/') + 1);
-  return kind == "params" ? &state.params : kind == "moment1" ? &state.moment1 : kind == "moment2" ? &state.moment2 : nullptr;
+  return kind == "params"    ? &state.params
+         : kind == "moment1" ? &state.moment1
+         : kind == "moment2" ? &state.moment2
+                             : nullptr;
 }
 
 void compare_losses(const GptCase& c, const GptResult& got, Comparison& comparison) {
@@ -56,8 +59,8 @@ void compare_losses(const GptCase& c, const GptResult& got, Comparison& comparis
       const double expected = c.entry.at(key).at(u).number();
       comparison.near(value, expected, kScalar * std::fabs(expected), fmt::format("{}[{}]", key, u));
     };
-    comparison.equal(static_cast<double>(effective_tokens(c.variant.windows[u])), c.entry.at("effective_tokens").at(u).number(),
-                     fmt::format("effective_tokens[{}]", u));
+    comparison.equal(static_cast<double>(effective_tokens(c.variant.windows[u])),
+                     c.entry.at("effective_tokens").at(u).number(), fmt::format("effective_tokens[{}]", u));
     comparison.equal(o.applied, 1, fmt::format("update {} is applied", u + 1));
     near("loss", o.loss);
     near("grad_norm", o.grad_norm);
@@ -78,10 +81,12 @@ void compare_fingerprint(const OracleEntry& print, const std::vector<double>& va
     weighted += values[i] * static_cast<double>(1 + i % 97);
   }
   const double norm = print.at(std::size_t{0}).number(), root = std::sqrt(static_cast<double>(values.size()));
-  const double figures[] = {std::sqrt(squares), sum, largest_magnitude(values), weighted}, sizes[] = {1, root, 1, 97 * root};
+  const double figures[] = {std::sqrt(squares), sum, largest_magnitude(values), weighted},
+               sizes[] = {1, root, 1, 97 * root};
   constexpr const char* kNames[] = {"l2 norm", "sum", "largest magnitude", "weighted sum"};
   for (std::size_t i = 0; i < 4; ++i)
-    comparison.near(figures[i], print.at(i).number(), kOfFingerprint * norm * sizes[i], fmt::format("{} ({})", print.key(), kNames[i]));
+    comparison.near(figures[i], print.at(i).number(), kOfFingerprint * norm * sizes[i],
+                    fmt::format("{} ({})", print.key(), kNames[i]));
 }
 
 void compare_fingerprints(const GptCase& c, const GptResult& got, Comparison& comparison) {
@@ -97,7 +102,8 @@ void compare_fingerprints(const GptCase& c, const GptResult& got, Comparison& co
 }
 
 /// float64 arrays to 1e-11 of the largest, float32 ones to their own rounding beside it.
-void compare_array(const OracleFile& file, const std::string& array, const std::vector<double>& got, Comparison& comparison) {
+void compare_array(const OracleFile& file, const std::string& array, const std::vector<double>& got,
+                   Comparison& comparison) {
   const double rounding = file.dtype(array) == "float64" ? 0 : kStoredFloat;
   comparison.near(got, file.values(array), {.relative = rounding, .of_largest = kOfTensor}, array);
 }
@@ -108,7 +114,8 @@ void compare_arrays(const GptCase& c, const GptResult& got, Comparison& comparis
     for (const auto& [update, state] : got.after) {
       const std::string path = fmt::format("after{}/{}", update, kind);
       for (std::size_t t = 0; t < c.tensors.size(); ++t)
-        if (const std::string array = fmt::format("{}/{}/{}", c.variant.name, path, c.tensors[t].name); file.has_array(array))
+        if (const std::string array = fmt::format("{}/{}/{}", c.variant.name, path, c.tensors[t].name);
+            file.has_array(array))
           compare_array(file, array, (*values_at(got, path))[t], comparison);
     }
   for (std::size_t t = 0; t < c.tensors.size(); ++t)
@@ -137,7 +144,8 @@ struct Sums {
   double cosine() const { return product / std::sqrt(got * truth); }
 };
 
-Sums sums_of(const TensorValues& got, const TensorValues& truth, const std::vector<GptTensor>* layer_linears_of = nullptr) {
+Sums sums_of(const TensorValues& got, const TensorValues& truth,
+             const std::vector<GptTensor>* layer_linears_of = nullptr) {
   Sums sums;
   for (std::size_t t = 0; t < truth.size(); ++t) {
     if (layer_linears_of != nullptr && !(*layer_linears_of)[t].is_layer_linear) continue;
@@ -179,41 +187,46 @@ TensorValues initial_params(const GptCase& c) {
 }
 
 void judge(Comparison& comparison, const std::string& figure, double measured, double yardstick, double floor) {
-  comparison.within(measured, limit_of(yardstick, floor),
-                    [&] { return fmt::format("{} {:.3g} (yardstick {:.3g}, floor {:.3g})", figure, measured, yardstick, floor); });
+  comparison.within(measured, limit_of(yardstick, floor), [&] {
+    return fmt::format("{} {:.3g} (yardstick {:.3g}, floor {:.3g})", figure, measured, yardstick, floor);
+  });
 }
 
 double rel_diff(double got, double truth) { return got == truth ? 0 : std::fabs(got - truth) / std::fabs(truth); }
 
 /// Losses, norms, and the first window's loss after the last update, whose yardstick is the worst of the losses'.
-void judge_losses(const GptResult& got, const GptResult& truth, const OracleEntry* yardstick, double loss_floor, double norm_floor,
-                  Comparison& comparison) {
+void judge_losses(const GptResult& got, const GptResult& truth, const OracleEntry* yardstick, double loss_floor,
+                  double norm_floor, Comparison& comparison) {
   double worst_loss = 0;
-  const auto stored = [&](const char* key, std::size_t u) { return yardstick ? yardstick->at(key).at(u).number() : 0.0; };
+  const auto stored = [&](const char* key, std::size_t u) {
+    return yardstick ? yardstick->at(key).at(u).number() : 0.0;
+  };
   for (std::size_t u = 0; u < truth.outcomes.size(); ++u) {
     const UpdateOutcome &g = got.outcomes[u], &t = truth.outcomes[u];
     comparison.equal(g.applied, t.applied, fmt::format("update {} is applied", u + 1));
     worst_loss = std::max(worst_loss, stored("loss_rel_diff", u));
-    judge(comparison, fmt::format("loss_rel_diff[{}]", u), rel_diff(g.loss, t.loss), stored("loss_rel_diff", u), loss_floor);
+    judge(comparison, fmt::format("loss_rel_diff[{}]", u), rel_diff(g.loss, t.loss), stored("loss_rel_diff", u),
+          loss_floor);
     judge(comparison, fmt::format("grad_norm_rel_diff[{}]", u), rel_diff(g.grad_norm, t.grad_norm),
           stored("grad_norm_rel_diff", u), norm_floor);
   }
   for (const auto& [update, loss] : truth.first_window_loss_after) {
     if (yardstick != nullptr && yardstick->has("loss_on_window_1_after"))
       worst_loss = std::max(worst_loss, rel_diff(yardstick->number("loss_on_window_1_after"), loss));
-    judge(comparison, kEvaluated + std::to_string(update), rel_diff(got.first_window_loss_after.at(update), loss), worst_loss,
-          loss_floor);
+    judge(comparison, kEvaluated + std::to_string(update), rel_diff(got.first_window_loss_after.at(update), loss),
+          worst_loss, loss_floor);
   }
 }
 
-void compare_params_fp32(const GptCase& c, const GptResult& got, const GptResult& truth, std::int64_t update, double clear_limit,
-                         Comparison& comparison) {
+void compare_params_fp32(const GptCase& c, const GptResult& got, const GptResult& truth, std::int64_t update,
+                         double clear_limit, Comparison& comparison) {
   const double rate = c.learning_rate(), rough_limit = 2 * rate * static_cast<double>(update);
   const TensorValues &a = got.after.at(update).params, &b = truth.after.at(update).params;
   for (std::size_t t = 0; t < b.size(); ++t) {
     const double clear = kClearShare * largest_magnitude(truth.grads[t]);
     for (std::size_t i = 0; i < b[t].size(); ++i)
-      comparison.within(std::fabs(a[t][i] - b[t][i]), std::fabs(truth.grads[t][i]) >= clear ? clear_limit * rate : rough_limit,
+      comparison.within(std::fabs(a[t][i] - b[t][i]),
+                        std::fabs(truth.grads[t][i]) >= clear ? clear_limit * rate : rough_limit,
                         [&] { return fmt::format("after{}/params/{}[{}]", update, c.tensors[t].name, i); });
   }
 }
@@ -258,7 +271,8 @@ void compare_gpt_fp32(const GptCase& c, const GptResult& got, const GptResult& t
     const auto stored = [&](const char* part, const char* figure) {
       return is_stored ? y->at("state_after").at(key).at(part).number(figure) : 0.0;
     };
-    for (const auto& [part, member] : {std::pair{"moment1", &GptState::moment1}, std::pair{"moment2", &GptState::moment2}}) {
+    for (const auto& [part, member] :
+         {std::pair{"moment1", &GptState::moment1}, std::pair{"moment2", &GptState::moment2}}) {
       const TensorValues &a = got.after.at(update).*member, &b = state.*member;
       const double limit = limit_of(stored(part, "max_rel"), kMomentFloor);
       for (std::size_t t = 0; t < c.tensors.size(); ++t)
@@ -271,8 +285,8 @@ void compare_gpt_fp32(const GptCase& c, const GptResult& got, const GptResult& t
   }
 }
 
-double compare_gpt_recipe(const GptCase& c, const GptResult& got, const GptResult& truth, const StoredYardstick& yardstick,
-                          const GptFloors& floors, Comparison& comparison) {
+double compare_gpt_recipe(const GptCase& c, const GptResult& got, const GptResult& truth,
+                          const StoredYardstick& yardstick, const GptFloors& floors, Comparison& comparison) {
   const OracleEntry& y = yardstick.entry;
   judge_losses(got, truth, &y, floors.loss_rel_diff, floors.grad_norm_rel_diff, comparison);
 
@@ -284,9 +298,10 @@ double compare_gpt_recipe(const GptCase& c, const GptResult& got, const GptResul
   comparison.within(1 - all.cosine(), kTimesCosine * (1 - grads.number("cosine")),
                     [&] { return fmt::format("1 - gradient cosine {:.3g}", 1 - all.cosine()); });
   comparison.within(kPlausible * expected / measured, 1.0, [&] {
-    return fmt::format("{} of the yardstick over gradient l2_rel of layer linears, {:.3g}: a smaller error than the recipe's "
-                       "roundings make",
-                       kPlausible, measured);
+    return fmt::format(
+        "{} of the yardstick over gradient l2_rel of layer linears, {:.3g}: a smaller error than the recipe's "
+        "roundings make",
+        kPlausible, measured);
   });
 
   const TensorValues start = initial_params(c);
@@ -295,7 +310,8 @@ double compare_gpt_recipe(const GptCase& c, const GptResult& got, const GptResul
     const OracleEntry stored = y.at("state_after").at(std::to_string(update));
     const GptState& reached = got.after.at(update);
     const std::string after = fmt::format("after{}/", update);
-    judge(comparison, after + "update_l2_rel", sums_of(minus(reached.params, start), minus(state.params, start)).l2_rel(),
+    judge(comparison, after + "update_l2_rel",
+          sums_of(minus(reached.params, start), minus(state.params, start)).l2_rel(),
           stored.at("params_all").number("update_l2_rel"), floors.update_l2_rel);
     judge(comparison, after + "moment1 l2_rel", sums_of(reached.moment1, state.moment1).l2_rel(),
           stored.at("moment1").number("l2_rel"), floors.moment_l2_rel);

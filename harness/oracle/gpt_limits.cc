@@ -7,7 +7,8 @@ namespace {
 
 constexpr GptFloors kBf16 = {.loss_rel_diff = 2e-4, .grad_norm_rel_diff = 1.2e-3};
 constexpr GptFloors kBf16Sharp = {.loss_rel_diff = 6e-4, .grad_norm_rel_diff = 2.5e-3};
-constexpr GptFloors kFp16 = {.loss_rel_diff = 7e-5, .grad_norm_rel_diff = 3e-4, .update_l2_rel = 0.025, .moment_l2_rel = 2.5e-3};
+constexpr GptFloors kFp16 = {
+    .loss_rel_diff = 7e-5, .grad_norm_rel_diff = 3e-4, .update_l2_rel = 0.025, .moment_l2_rel = 2.5e-3};
 constexpr GptFloors kFp16Sharp = {
     .loss_rel_diff = 1.2e-4, .grad_norm_rel_diff = 5e-4, .update_l2_rel = 0.035, .moment_l2_rel = 2.5e-3};
 constexpr GptFloors kFp8 = {.loss_rel_diff = 1.2e-3, .grad_norm_rel_diff = 6e-3};
@@ -15,15 +16,11 @@ constexpr GptFloors kFp8Sharp = {.loss_rel_diff = 7e-3, .grad_norm_rel_diff = 2.
 
 /// Autocast has no floors of its own: those of its format's masters.
 constexpr GptYardstick kYardsticks[] = {
-    {"bf16_autocast", "bf16-autocast", kBf16, kBf16Sharp},
-    {"fp16_autocast", "fp16-autocast", kFp16, kFp16Sharp},
-    {"bf16_master", "bf16-master", kBf16, kBf16Sharp},
-    {"fp16_master", "fp16-master", kFp16, kFp16Sharp},
+    {"bf16_autocast", "bf16-autocast", kBf16, kBf16Sharp},  {"fp16_autocast", "fp16-autocast", kFp16, kFp16Sharp},
+    {"bf16_master", "bf16-master", kBf16, kBf16Sharp},      {"fp16_master", "fp16-master", kFp16, kFp16Sharp},
     {"fp8_hybrid_current", "fp8-hybrid", kFp8, kFp8Sharp},  // with a history that has seen the window
-    {"fp8_hybrid_current", "fp8-current", kFp8, kFp8Sharp},
-    {"fp8_block", "fp8-block", kFp8, kFp8Sharp},
-    {"fp8_block", "fp8-channel", kFp8, kFp8Sharp},
-    {"mxfp8", "mxfp8", kFp8, kFp8Sharp},
+    {"fp8_hybrid_current", "fp8-current", kFp8, kFp8Sharp}, {"fp8_block", "fp8-block", kFp8, kFp8Sharp},
+    {"fp8_block", "fp8-channel", kFp8, kFp8Sharp},          {"mxfp8", "mxfp8", kFp8, kFp8Sharp},
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Limits of whole updates in a recipe: which yardstick stands for it, and the floors below which a yardstick says nothing.
+// Limits of whole updates in a recipe: which yardstick stands for it, and the floors below which a yardstick says
+// nothing.
 #pragma once
 
 #include <optional>
@@ -11,14 +12,14 @@
 
 namespace mixroof {
 
-/// Floors of the figures that can be near by luck, at the initial scale of the weights and with sharp (multiplied) ones;
-/// 0: none is needed. Half of the worst over ten other seeds and two shapes (README of the oracle).
+/// Floors of the figures that can be near by luck, at the initial scale of the weights and with sharp (multiplied)
+/// ones; 0: none is needed. Half of the worst over ten other seeds and two shapes (README of the oracle).
 struct GptFloors {
   double loss_rel_diff = 0, grad_norm_rel_diff = 0, update_l2_rel = 0, moment_l2_rel = 0;
 };
 
 struct GptYardstick {
-  std::string_view name;        // in the manifest, where "_scale_N" may follow: a fixed loss scale
+  std::string_view name;  // in the manifest, where "_scale_N" may follow: a fixed loss scale
   std::string_view recipe;
   GptFloors initial, sharp;
 };

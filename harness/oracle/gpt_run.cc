@@ -36,7 +36,8 @@ class ActivationWatch : public OpObserver {
 
 class GptRun {
  public:
-  GptRun(const OracleModel& model, const OracleVariant& variant, const Recipe& recipe, Backend& backend, double loss_scale)
+  GptRun(const OracleModel& model, const OracleVariant& variant, const Recipe& recipe, Backend& backend,
+         double loss_scale)
       : model_(model),
         run_(lower(model.model(), recipe, variant.batch, backend.target(), with_fixed_scale(variant.options)), backend,
              Placement::arena) {
@@ -105,7 +106,8 @@ std::vector<GptTensor> gpt_tensors(const OracleModel& model) {
   const std::vector<ParameterSpec> specs = parameter_specs(model.model());
   std::vector<GptTensor> tensors;
   for (std::size_t p = 0; p < specs.size(); ++p)
-    for (const OraclePart& part : model.parts()[p]) tensors.push_back({part.name, specs[p].is_matrix && specs[p].layer >= 0});
+    for (const OraclePart& part : model.parts()[p])
+      tensors.push_back({part.name, specs[p].is_matrix && specs[p].layer >= 0});
   return tensors;
 }
 

@@ -1,4 +1,5 @@
-// A variant of an oracle's model, run by the product: lowered in a recipe, executed, and read back by the oracle's names.
+// A variant of an oracle's model, run by the product: lowered in a recipe, executed, and read back by the oracle's
+// names.
 #pragma once
 
 #include <map>
@@ -24,19 +25,19 @@ struct GptState {
 };
 
 struct GptResult {
-  std::vector<UpdateOutcome> outcomes;        // one a window
-  TensorValues grads;                         // of the first window, unscaled, before clipping
-  std::map<std::int64_t, GptState> after;     // by updates done
+  std::vector<UpdateOutcome> outcomes;     // one a window
+  TensorValues grads;                      // of the first window, unscaled, before clipping
+  std::map<std::int64_t, GptState> after;  // by updates done
   std::map<std::int64_t, double> first_window_loss_after;
   /// Of the first micro-batch: "logits", "embedding", "final_norm", "0.after_attention", "0.after_mlp", …
   std::map<std::string, std::vector<double>> activations;
 };
 
 struct GptRunOptions {
-  double loss_scale = 1;                      // fixed
-  bool rehearse = false;                      // each window runs once before, of which only FP8 scales and histories stay
-  std::set<std::int64_t> states = {};         // updates after which the state is read
-  std::int64_t evaluate_after = 0;            // updates after which the first window's loss is taken once more; 0: never
+  double loss_scale = 1;               // fixed
+  bool rehearse = false;               // each window runs once before, of which only FP8 scales and histories stay
+  std::set<std::int64_t> states = {};  // updates after which the state is read
+  std::int64_t evaluate_after = 0;     // updates after which the first window's loss is taken once more; 0: never
   bool activations = false;
 };
 

@@ -38,14 +38,15 @@ double norm_terms(const KernelCase& c, std::int64_t width) {
 Steps layernorm(const KernelCase& c) {
   const std::int64_t rows = c.size("rows"), width = c.size("columns");
   const double eps = c.entry.number("eps"), terms = norm_terms(c, width);
-  return {{.kernel = &norm_kernel(),
-           .problem = [=](Format io) { return norm_forward_problem(rows, width, io, io, io, eps); },
-           .inputs = {c.in("x"), c.in("gain"), c.in("bias"), {}, {}, {}},
-           .outputs = {{3, "out/y"}, {4, "out/mean"}, {5, "out/rstd"}}},
-          {.kernel = &norm_kernel(),
-           .problem = [=](Format io) { return norm_backward_problem(rows, width, io, io, io, io, io, false, false, eps); },
-           .inputs = {c.in("d_y"), c.in("x"), c.in("gain"), c.out("mean"), c.out("rstd"), {}, {}, {}},
-           .outputs = {{5, "out/d_x", {}, 1, terms}, {6, "out/d_gain", {}, 1, terms}, {7, "out/d_bias"}}}};
+  return {
+      {.kernel = &norm_kernel(),
+       .problem = [=](Format io) { return norm_forward_problem(rows, width, io, io, io, eps); },
+       .inputs = {c.in("x"), c.in("gain"), c.in("bias"), {}, {}, {}},
+       .outputs = {{3, "out/y"}, {4, "out/mean"}, {5, "out/rstd"}}},
+      {.kernel = &norm_kernel(),
+       .problem = [=](Format io) { return norm_backward_problem(rows, width, io, io, io, io, io, false, false, eps); },
+       .inputs = {c.in("d_y"), c.in("x"), c.in("gain"), c.out("mean"), c.out("rstd"), {}, {}, {}},
+       .outputs = {{5, "out/d_x", {}, 1, terms}, {6, "out/d_gain", {}, 1, terms}, {7, "out/d_bias"}}}};
 }
 
 Steps rmsnorm(const KernelCase& c) {
@@ -56,7 +57,8 @@ Steps rmsnorm(const KernelCase& c) {
            .inputs = {c.in("x"), c.in("gain"), {}, {}},
            .outputs = {{2, "out/y"}, {3, "out/rstd"}}},
           {.kernel = &norm_kernel(),
-           .problem = [=](Format io) { return rms_norm_backward_problem(rows, width, io, io, io, io, io, false, false, eps); },
+           .problem =
+               [=](Format io) { return rms_norm_backward_problem(rows, width, io, io, io, io, io, false, false, eps); },
            .inputs = {c.in("d_y"), c.in("x"), c.in("gain"), c.out("rstd"), {}, {}},
            .outputs = {{4, "out/d_x"}, {5, "out/d_gain"}}}};
 }
@@ -137,8 +139,8 @@ Steps attention(const KernelCase& c) {
   const Positions queries = packed(q, layout.qkv_stride(), layout.query(0, 0)),
                   keys = packed(k, layout.qkv_stride(), layout.key(0, 0)),
                   values = packed(k, layout.qkv_stride(), layout.value(0, 0)), outs = packed(q, layout.out_stride(), 0);
-  Values qkv(rows * static_cast<std::size_t>(layout.qkv_stride())), out(rows * static_cast<std::size_t>(layout.out_stride())),
-      dout = out;
+  Values qkv(rows * static_cast<std::size_t>(layout.qkv_stride())),
+      out(rows * static_cast<std::size_t>(layout.out_stride())), dout = out;
   put(c.in("q"), queries, qkv);
   put(c.in("k"), keys, qkv);
   put(c.in("v"), values, qkv);
@@ -154,9 +156,9 @@ Steps attention(const KernelCase& c) {
            .outputs = {{4, "out/d_q", queries}, {4, "out/d_k", keys}, {4, "out/d_v", values}}}};
 }
 
-/// The product has softmax inside attention only. One query sees all keys of its row: with q = (√n, 0, …), n a power of 4,
-/// key j = (x_j, 0, …) and value j the unit vector j, the scores are x, the last output is softmax(x), and the first column
-/// of the keys' gradient is that of x.
+/// The product has softmax inside attention only. One query sees all keys of its row: with q = (√n, 0, …), n a power of
+/// 4, key j = (x_j, 0, …) and value j the unit vector j, the scores are x, the last output is softmax(x), and the first
+/// column of the keys' gradient is that of x.
 Steps softmax(const KernelCase& c) {
   const std::int64_t rows = c.size("rows"), columns = c.size("columns");
   std::int64_t head_dim = 1;
@@ -176,7 +178,8 @@ Steps softmax(const KernelCase& c) {
       const std::int64_t place = (row * columns + j) * layout.qkv_stride();
       const std::int64_t key = place + layout.key(0, 0);
       sum += std::exp(x[at(row * columns + j)] - largest);
-      lse[at(row * columns + j)] = largest + std::log(sum);  // only the last query's gradient counts; the others get none
+      lse[at(row * columns + j)] =
+          largest + std::log(sum);  // only the last query's gradient counts; the others get none
       qkv[at(place)] = std::sqrt(static_cast<double>(head_dim));
       qkv[at(key)] = x[at(row * columns + j)];
       qkv[at(place + layout.value(0, 0) + j)] = 1;
@@ -233,8 +236,13 @@ Steps rope(const KernelCase& c) {
   const std::vector<std::int64_t>& x = head_shape(c, "in/x");
   const Values positions = c.in("positions");
   const double last = positions.empty() ? 0 : *std::max_element(positions.begin(), positions.end());
-  const RopeShape shape{.batch = x[0], .seq = x[2], .heads = x[1], .kv_heads = 1, .head_dim = x[3],
-                        .context = static_cast<std::int64_t>(last) + 1, .packed = true};
+  const RopeShape shape{.batch = x[0],
+                        .seq = x[2],
+                        .heads = x[1],
+                        .kv_heads = 1,
+                        .head_dim = x[3],
+                        .context = static_cast<std::int64_t>(last) + 1,
+                        .packed = true};
   const double theta = c.entry.number("theta");
   const std::int64_t stride = (shape.heads + 2) * shape.head_dim;
   const Positions queries = packed(x, stride, 0);
@@ -259,7 +267,7 @@ Steps matmul(const KernelCase& c) {
   return {{.kernel = &matmul_kernel(),
            .problem = problem(MatmulVariant::forward, {.m = rows, .n = columns, .k = inner}, true),
            .inputs = {c.in("x"), c.in("weight"), c.in("bias"), {}},
-           .outputs = {{3, "out/y"}}},
+           .outputs = {{.operand = 3, .array = "out/y", .exact = c.entry.has("exact")}}},
           {.kernel = &matmul_kernel(),
            .problem = problem(MatmulVariant::dgrad, {.m = rows, .n = inner, .k = columns}, false),
            .inputs = {c.in("d_y"), c.in("weight"), {}},
@@ -279,9 +287,9 @@ struct Maker {
   Steps (*make)(const KernelCase& c);
 };
 constexpr Maker kMakers[] = {
-    {"layernorm", layernorm}, {"rmsnorm", rmsnorm},   {"gelu", gelu},
-    {"swiglu", swiglu},       {"softmax", softmax},   {"attention", attention},
-    {"rope", rope},           {"matmul", matmul},     {"cross_entropy", cross_entropy},
+    {"layernorm", layernorm}, {"rmsnorm", rmsnorm}, {"gelu", gelu},
+    {"swiglu", swiglu},       {"softmax", softmax}, {"attention", attention},
+    {"rope", rope},           {"matmul", matmul},   {"cross_entropy", cross_entropy},
     {"embedding", embedding},
 };
 

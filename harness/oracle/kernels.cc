@@ -1,10 +1,11 @@
-// Group kernels: forward and backward of single kernels, in double on the reference backend, and on the device in every format
-// that its implementations take, each within the kernel's own limit.
+// Group kernels: forward and backward of single kernels, in double on the reference backend, and on the device in every
+// format that its implementations take, each within the kernel's own limit.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <stdexcept>
 
 #include "harness/execute/kernel_run.h"
 #include "harness/numeric/codec.h"
@@ -50,14 +51,26 @@ std::vector<Values> rounded_inputs(const Kernel& kernel, const Problem& problem,
   return rounded;
 }
 
-/// A manifest may contradict itself: then the inputs are not as many as the problem takes.
-void require_sizes(const KernelCase& c, const KernelStep& step, const Problem& problem) {
+/// Least and largest id that a kernel takes unchecked.
+bool is_id_of(const Fill& fill, double value) {
+  const bool may_be_masked = fill.kind == Fill::Kind::targets;
+  return value == std::floor(value) && value >= (may_be_masked ? -1 : 0) && value < static_cast<double>(fill.limit);
+}
+
+/// A manifest may contradict itself: inputs that are not as many as the problem takes, ids that are none.
+void require_sound_inputs(const KernelCase& c, const KernelStep& step, const Problem& problem) {
   const std::vector<Operand> operands = step.kernel->operands(problem);
-  for (std::size_t i = 0; i < operands.size(); ++i)
-    if (operands[i].access != Access::write &&
-        static_cast<std::int64_t>(step.inputs[i].size()) != operands[i].count())
-      throw UsageError(fmt::format("{}: case '{}': the input for {} has {} values, its shape says {}", c.file.path(), c.prefix,
-                                   operands[i].name, step.inputs[i].size(), operands[i].count()));
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    if (operands[i].access == Access::write) continue;
+    if (static_cast<std::int64_t>(step.inputs[i].size()) != operands[i].count())
+      throw UsageError(fmt::format("{}: case '{}': the input for {} has {} values, its shape says {}", c.file.path(),
+                                   c.prefix, operands[i].name, step.inputs[i].size(), operands[i].count()));
+    if (operands[i].fill.kind != Fill::Kind::tokens && operands[i].fill.kind != Fill::Kind::targets) continue;
+    for (const double value : step.inputs[i])
+      if (!is_id_of(operands[i].fill, value))
+        throw UsageError(fmt::format("{}: case '{}': {} has the value {}, expected whole numbers below {}",
+                                     c.file.path(), c.prefix, operands[i].name, value, operands[i].fill.limit));
+  }
 }
 
 /// One stored array with where its elements are.
@@ -90,7 +103,7 @@ std::vector<Stored> stored_outputs(const KernelCase& c, const KernelStep& step, 
 
 void compare_double(const KernelCase& c, const KernelStep& step, Backend& backend, Comparison& comparison) {
   const Problem problem = step.problem(Format::fp32);
-  require_sizes(c, step, problem);
+  require_sound_inputs(c, step, problem);
   const std::vector<Values> got = run_on(backend, *step.kernel, problem, step.inputs);
   for (const Stored& stored : stored_outputs(c, step, problem)) {
     const StepOutput& o = stored.output;
@@ -102,11 +115,11 @@ void compare_double(const KernelCase& c, const KernelStep& step, Backend& backen
   }
 }
 
-/// A narrow result against the stored one, moved by what rounding the inputs to their formats does to it in double: inputs
-/// are exact in every format, but results of the forward pass that the backward pass takes are not.
+/// A narrow result against the stored one, moved by what rounding the inputs to their formats does to it in double:
+/// inputs are exact in every format, but results of the forward pass that the backward pass takes are not.
 void compare_narrow(const KernelCase& c, const KernelStep& step, Format io, Backend& backend, Comparison& comparison) {
   const Problem problem = step.problem(io);
-  require_sizes(c, step, problem);
+  require_sound_inputs(c, step, problem);
   const std::vector<Values> inputs = rounded_inputs(*step.kernel, problem, step.inputs);
   const Reference exact = run_reference(*step.kernel, problem, step.inputs),
                   reference = run_reference(*step.kernel, problem, inputs);
@@ -118,27 +131,40 @@ void compare_narrow(const KernelCase& c, const KernelStep& step, Format io, Back
       const StepOutput& o = stored.output;
       for (std::size_t i = 0; i < stored.values.size(); ++i) {
         const std::size_t at = stored.position(i);
-        const double expected = stored.values[i] + (reference.values[o.operand][at] - exact.values[o.operand][at]) * o.factor;
+        const double expected =
+            stored.values[i] + (reference.values[o.operand][at] - exact.values[o.operand][at]) * o.factor;
         const double limit =
-            step.kernel->limit(problem, o.operand, expected / o.factor, reference.magnitudes[o.operand][at]) * o.factor +
+            step.kernel->limit(problem, o.operand, expected / o.factor, reference.magnitudes[o.operand][at]) *
+                o.factor +
             stored.tolerance(i);
         const double value = got[o.operand][at] * o.factor;
         const double rounded = round_to(problem.formats[o.operand], expected);
-        const bool overflows = std::isinf(rounded) && value == rounded;
-        comparison.within(overflows ? 0.0 : std::fabs(value - expected), limit, [&] {
-          return stored.place(i, implementation, value);
-        });
+        const bool is_rounded = value == rounded && (o.exact || std::isinf(rounded));
+        comparison.within(is_rounded ? 0.0 : std::fabs(value - expected), o.exact ? 0.0 : limit,
+                          [&] { return stored.place(i, implementation, value); });
       }
     }
+  }
+}
+
+std::vector<KernelStep> steps_of(const std::string& kernel, const KernelCase& c) {
+  try {
+    return kernel_steps(kernel, c);
+  } catch (const std::out_of_range&) {
+    throw UsageError(
+        fmt::format("{}: case '{}': an array has fewer values than its shape says", c.file.path(), c.prefix));
   }
 }
 
 void check_case(OracleSession& session, const std::string& kernel, const KernelCase& c) {
   const std::string item = kernel + "/" + c.entry.text("case");
   session.begin("kernels " + item);
-  const std::vector<KernelStep> steps = kernel_steps(kernel, c);
+  const std::vector<KernelStep> steps = steps_of(kernel, c);
   if (steps.empty()) {
-    session.add({.group = kGroup, .item = item, .verdict = OracleVerdict::skipped, .where = {},
+    session.add({.group = kGroup,
+                 .item = item,
+                 .verdict = OracleVerdict::skipped,
+                 .where = {},
                  .detail = "no kernel of the product computes this"});
     return;
   }

@@ -17,8 +17,8 @@ constexpr const char* kGroup = "scaling";
 /// What a trace has recorded after one of its updates.
 void compare_record(const OracleEntry& trace, std::size_t record, ControlLoop& loop, Comparison& c) {
   const auto equal = [&](const char* key, double got) {
-    c.equal(got, trace.at(key).at(record).number(), fmt::format("{}[{}] (update {})", key, record,
-                                                               trace.at("record_after").at(record).whole()));
+    c.equal(got, trace.at(key).at(record).number(),
+            fmt::format("{}[{}] (update {})", key, record, trace.at("record_after").at(record).whole()));
   };
   const double scale = loop[Slot::loss_scale];
   equal("scale", scale);
@@ -26,12 +26,15 @@ void compare_record(const OracleEntry& trace, std::size_t record, ControlLoop& l
   equal("skipped_total", loop[Slot::updates_skipped]);
   const double stored = static_cast<double>(trace.at("scale_bits").at(record).whole());
   c.equal(std::bit_cast<std::uint32_t>(static_cast<float>(scale)), stored, fmt::format("scale_bits[{}]", record));
-  if (trace.has("skipped")) c.equal(loop[Slot::apply] == 0, trace.at("skipped").at(record).flag(), fmt::format("skipped[{}]", record));
+  if (trace.has("skipped"))
+    c.equal(loop[Slot::apply] == 0, trace.at("skipped").at(record).flag(), fmt::format("skipped[{}]", record));
 }
 
 void compare_totals(const OracleEntry& trace, ControlLoop& loop, Comparison& c) {
   const OracleEntry totals = trace.at("final");
-  const auto equal = [&](const char* key, Slot s) { c.equal(loop[s], totals.number(key), std::string("final.") + key); };
+  const auto equal = [&](const char* key, Slot s) {
+    c.equal(loop[s], totals.number(key), std::string("final.") + key);
+  };
   equal("scale", Slot::loss_scale);
   equal("growth_tracker", Slot::growth_tracker);
   equal("applied", Slot::updates_applied);
@@ -86,7 +89,9 @@ struct ClockedUpdate {
 };
 
 void compare_clocks(const OracleEntry& after, ClockedUpdate& update, Comparison& c) {
-  const auto equal = [&](const char* key, Slot s) { c.equal(update.loop[s], after.number(key), after.key() + "." + key); };
+  const auto equal = [&](const char* key, Slot s) {
+    c.equal(update.loop[s], after.number(key), after.key() + "." + key);
+  };
   equal("attempted", Slot::updates_attempted);
   equal("applied", Slot::updates_applied);
   equal("skipped", Slot::updates_skipped);

@@ -38,8 +38,8 @@ class ControlLoop {
   std::vector<double> control_;
 };
 
-/// A recorded trace of the dynamic loss scale: every recorded scale, tracker and count of skips, and the totals at its end.
-/// PyTorch's scaler has neither floor nor ceiling; a growth that would give infinity is not taken.
+/// A recorded trace of the dynamic loss scale: every recorded scale, tracker and count of skips, and the totals at its
+/// end. PyTorch's scaler has neither floor nor ceiling; a growth that would give infinity is not taken.
 UpdateConstants constants_of_trace(const OracleEntry& trace);
 Comparison check_scale_trace(Backend& backend, const OracleEntry& trace, const Plan* advance = nullptr);
 

@@ -68,19 +68,6 @@ TEST_F(ActivationTest, ReferenceGradientIsTheSlopeOfTheReference) {
   for (std::size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(dx[i], 2 * (high[i] - low[i]) / (2 * h), 1e-8);
 }
 
-TEST_F(ActivationTest, ReferenceAgreesWithTheOracle) {
-  for_each_oracle_case("gelu", [](const OracleFile& file, const nlohmann::json&, const std::string& prefix) {
-    std::vector<double> x = file.values(prefix + "in/x"), dy = file.values(prefix + "in/d_y"), y(x.size()),
-                        dx(x.size());
-    const auto count = static_cast<std::int64_t>(x.size());
-    run_reference(activation_kernel(), gelu_problem(count, Format::fp32, Format::fp32), {&x, &y});
-    run_reference(activation_kernel(), gelu_backward_problem(count, Format::fp32, Format::fp32, Format::fp32),
-                  {&dy, &x, &dx});
-    expect_matches_oracle(y, file, prefix + "out/y");
-    expect_matches_oracle(dx, file, prefix + "out/d_x");
-  });
-}
-
 TEST_F(ActivationTest, LargeInputsGiveTheirLimitsAndNoNaN) {
   const float huge = 3e38f;
   for_each_target([&] {

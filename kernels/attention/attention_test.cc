@@ -135,52 +135,6 @@ TEST_F(AttentionTest, ReferenceOfTwoTokensIsRightByHand) {
   for (std::size_t i = 0; i < 6; ++i) EXPECT_NEAR(dqkv[i], expected[i], 1e-14) << i;
 }
 
-/// Copies [batch, heads, seq, head_dim] into the columns of a packed row, or back.
-template <typename F>
-void for_packed(const std::vector<std::int64_t>& shape, std::int64_t stride, std::int64_t column, F f) {
-  std::size_t flat = 0;
-  for (std::int64_t b = 0; b < shape[0]; ++b)
-    for (std::int64_t h = 0; h < shape[1]; ++h)
-      for (std::int64_t t = 0; t < shape[2]; ++t)
-        for (std::int64_t d = 0; d < shape[3]; ++d)
-          f(flat++, static_cast<std::size_t>((b * shape[2] + t) * stride + column + h * shape[3] + d));
-}
-
-TEST_F(AttentionTest, ReferenceAgreesWithTheOracle) {
-  for_each_oracle_case("attention", [](const OracleFile& file, const nlohmann::json&, const std::string& prefix) {
-    const std::vector<std::int64_t>& q = file.shape(prefix + "in/q");
-    const std::vector<std::int64_t>& k = file.shape(prefix + "in/k");
-    const AttentionShape shape{.batch = q[0], .seq = q[2], .heads = q[1], .kv_heads = k[1], .head_dim = q[3]};
-    const AttentionLayout layout(attention_forward_problem(shape, kF));
-    const std::int64_t rows = shape.batch * shape.seq;
-    std::vector<double> qkv(static_cast<std::size_t>(rows * layout.qkv_stride())), dqkv(qkv.size());
-    std::vector<double> out(static_cast<std::size_t>(rows * layout.out_stride())), dout(out.size());
-    std::vector<double> lse(static_cast<std::size_t>(shape.batch * shape.heads * shape.seq));
-    const std::int64_t columns[] = {layout.query(0, 0), layout.key(0, 0), layout.value(0, 0)};
-    const char* const names[] = {"q", "k", "v"};
-    const auto pack = [&](const std::string& name, std::int64_t stride, std::int64_t column,
-                          std::vector<double>& into) {
-      const std::vector<double> values = file.values(prefix + name);
-      for_packed(file.shape(prefix + name), stride, column,
-                 [&](std::size_t from, std::size_t to) { into[to] = values[from]; });
-    };
-    const auto expect_packed = [&](const std::string& name, std::int64_t stride, std::int64_t column,
-                                   const std::vector<double>& got) {
-      std::vector<double> values(file.values(prefix + name).size());
-      for_packed(file.shape(prefix + name), stride, column,
-                 [&](std::size_t to, std::size_t from) { values[to] = got[from]; });
-      expect_matches_oracle(values, file, prefix + name);
-    };
-    for (int i = 0; i < 3; ++i) pack(std::string("in/") + names[i], layout.qkv_stride(), columns[i], qkv);
-    pack("in/d_y", layout.out_stride(), 0, dout);
-    run_reference(attention_kernel(), attention_forward_problem(shape, kF), {&qkv, &out, &lse});
-    run_reference(attention_kernel(), attention_backward_problem(shape, kF), {&qkv, &out, &dout, &lse, &dqkv});
-    expect_packed("out/y", layout.out_stride(), 0, out);
-    expect_matches_oracle(lse, file, prefix + "out/lse");
-    for (int i = 0; i < 3; ++i) expect_packed(std::string("out/d_") + names[i], layout.qkv_stride(), columns[i], dqkv);
-  });
-}
-
 TEST_F(AttentionTest, ResultsDoNotDependOnTheNumberOfWorkers) {
   const Problem problems[] = {attention_forward_problem(grouped_, Format::bf16),
                               attention_backward_problem(grouped_, Format::bf16)};

@@ -47,21 +47,6 @@ TEST_F(CrossEntropy, EveryCase_AgreesWithTheReference_OnEveryTargetOfThisProcess
   expect_all_cases_pass(cross_entropy_kernel(), *backend_, 300);
 }
 
-TEST_F(CrossEntropy, Reference_AgreesWithTheOracle) {
-  for_each_oracle_case(
-      "cross_entropy", [&](const OracleFile& file, const nlohmann::json& c, const std::string& prefix) {
-        const double effective = c.at("effective");
-        const Problem problem = cross_entropy_problem(c.at("rows"), c.at("vocab"), Format::fp32, false);
-        std::vector<double> logits = file.values(prefix + "in/logits"), targets = file.values(prefix + "in/targets");
-        std::vector<double> losses, control = control_of(effective, 1);
-        run_reference(cross_entropy_kernel(), problem, {&logits, &targets, &losses, &control});
-        expect_matches_oracle(logits, file, prefix + "out/d_logits");
-        expect_matches_oracle(losses, file, prefix + "out/row_loss");
-        const double mean = effective > 0 ? slot(control.data(), Slot::loss_sum) / effective : 0;
-        expect_matches_oracle({mean}, file, prefix + "out/loss");
-      });
-}
-
 // Two logits, 0 at the target and ln(e^L - 1) beside it, have the loss ln(1 + e^L - 1) = L.
 void add_row(std::vector<double>& logits, std::vector<double>& targets, double loss) {
   logits.insert(logits.end(), {0.0, std::log(std::exp(loss) - 1)});

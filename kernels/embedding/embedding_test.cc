@@ -32,25 +32,6 @@ TEST_F(Embedding, EveryCase_AgreesWithTheReference_OnEveryTargetOfThisProcessor)
   expect_all_cases_pass(embedding_kernel(), *backend_, 500);
 }
 
-TEST_F(Embedding, References_AgreeWithTheOracle) {
-  for_each_oracle_case("embedding", [&](const OracleFile& file, const nlohmann::json& c, const std::string& prefix) {
-    const EmbeddingShape shape{.batch = c.at("batch"),
-                               .seq = c.at("tokens"),
-                               .vocab = c.at("vocab"),
-                               .context = c.at("positions"),
-                               .width = c.at("width")};
-    const auto in = [&](const char* name) { return file.values(prefix + "in/" + name); };
-    std::vector<double> tokens = in("tokens"), wte = in("wte"), wpe = in("wpe"), dy = in("d_y"), y, dwte, dwpe;
-    run_reference(embedding_kernel(), embedding_forward_problem(shape, Format::fp32, Format::fp32),
-                  {&tokens, &wte, &wpe, &y});
-    run_reference(embedding_kernel(), embedding_backward_problem(shape, Format::fp32, Format::fp32, false, false),
-                  {&dy, &tokens, &dwte, &dwpe});
-    expect_matches_oracle(y, file, prefix + "out/y");
-    expect_matches_oracle(dwte, file, prefix + "out/d_wte");
-    expect_matches_oracle(dwpe, file, prefix + "out/d_wpe");
-  });
-}
-
 TEST_F(Embedding, Backward_GivesTheSameBitsWithAnyNumberOfWorkers) {
   const EmbeddingShape shape{.batch = 4, .seq = 64, .vocab = 9, .context = 64, .width = 700};
   const Problem problem = embedding_backward_problem(shape, Format::bf16, Format::fp32, true, false);

@@ -1,15 +1,12 @@
-// Mutants that these tests catch: growth one update late; two backoffs for one window; the tracker kept over a backoff;
-// clipping before unscaling.
+// Mutants that these tests catch: clipping before unscaling. Those of the loss scale are caught by its recorded traces
+// (harness/oracle/scaling_test.cc).
 #include "kernels/update_control/update_control.h"
 
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <numbers>
-
-#include <nlohmann/json.hpp>
 
 #include "kernels/kernel_test.h"
 #include "kernels/update_control/rules.h"
@@ -35,9 +32,6 @@ class Updates {
   }
   double& operator[](Slot s) { return slot(control_.data(), s); }
   double scale() { return (*this)[Slot::loss_scale]; }
-  const std::vector<double>& state() const { return control_; }
-  void load(const std::vector<double>& state) { control_ = state; }
-  void replace_advance(std::unique_ptr<Plan> plan) { advance_ = std::move(plan); }
 
  private:
   void run(const Plan& plan) {
@@ -208,133 +202,6 @@ TEST_F(UpdateControl, AStaticScale_NeverMoves_AndOverflowsAreSkipped) {
   EXPECT_EQ(u[Slot::updates_applied], 2);
   EXPECT_EQ(u[Slot::updates_skipped], 2);
   EXPECT_EQ(u[Slot::scale_exhausted], 0);
-}
-
-/// Constants of a recorded trace. PyTorch's scaler has neither floor nor ceiling: a growth to infinity is not taken.
-UpdateConstants constants_of(const nlohmann::json& trace) {
-  const bool is_rule = trace.at("source") == "rule";
-  return {.dynamic_scale = true,
-          .growth = trace.at("growth_factor").get<double>(),
-          .backoff = trace.at("backoff_factor").get<double>(),
-          .growth_interval = trace.at("growth_interval").get<double>(),
-          .floor = is_rule ? trace.at("floor").get<double>() : 0.0,
-          .ceiling = is_rule ? trace.at("ceiling").get<double>() : std::numeric_limits<float>::max()};
-}
-
-/// Whether the updates of a trace give its recorded scales, trackers and skips; `advance` replaces the product's (a
-/// mutant).
-bool follows(Backend& backend, const nlohmann::json& trace, std::unique_ptr<Plan> advance = nullptr) {
-  const UpdateConstants constants = constants_of(trace);
-  auto u = std::make_unique<Updates>(backend, constants, oracle_number(trace.at("init_scale")));
-  if (advance) u->replace_advance(std::move(advance));
-  const auto record_after = trace.at("record_after").get<std::vector<std::int64_t>>();
-  const std::int64_t reload_after = trace.value("reload_after", std::int64_t{0});
-  std::size_t next = 0;
-  std::int64_t done = 0;
-  bool equal = true;
-  for (const auto& part : trace.at("script"))
-    for (std::int64_t i = 0; i < part.at(1).get<std::int64_t>(); ++i) {
-      u->window(part.at(0).get<int>() != 0);
-      if (++done == reload_after) {  // saved, and loaded into an update built with other values
-        const std::vector<double> saved = u->state();
-        u = std::make_unique<Updates>(backend, constants, 7.0);
-        u->load(saved);
-      }
-      if (next == record_after.size() || record_after[next] != done) continue;
-      equal = equal &&
-              std::bit_cast<std::uint32_t>(static_cast<float>(u->scale())) ==
-                  trace.at("scale_bits").at(next).get<std::uint32_t>() &&
-              static_cast<double>(static_cast<float>(u->scale())) == u->scale() &&
-              (*u)[Slot::growth_tracker] == trace.at("growth_tracker").at(next).get<double>() &&
-              (*u)[Slot::updates_skipped] == trace.at("skipped_total").at(next).get<double>();
-      ++next;
-    }
-  const bool ends_run = trace.value("ends_run", false);
-  const bool is_rule = trace.at("source") == "rule";
-  return equal && next == record_after.size() && (!is_rule || ((*u)[Slot::scale_exhausted] != 0) == ends_run) &&
-         (*u)[Slot::updates_applied] == trace.at("final").at("applied").get<double>() &&
-         (*u)[Slot::backoffs] == trace.at("final").at("backoffs").get<double>() &&
-         // Without a floor a scale of 0 "grows" to 0.
-         (u->scale() == 0 || (*u)[Slot::growths] == trace.at("final").at("growths").get<double>());
-}
-
-TEST_F(UpdateControl, LossScale_FollowsEveryTraceOfTheOracle) {
-  const auto oracle = open_oracle("scaling/traces");
-  if (!oracle) GTEST_SKIP() << kNoOracle;
-  EXPECT_FALSE(oracle->manifest().at("traces").empty());
-  for (const auto& trace : oracle->manifest().at("traces")) EXPECT_TRUE(follows(*backend_, trace)) << trace.at("name");
-}
-
-TEST_F(UpdateControl, ClippingAndNorms_EqualTheOraclesExamples) {
-  const auto oracle = open_oracle("scaling/examples");
-  if (!oracle) GTEST_SKIP() << kNoOracle;
-  int compared = 0;
-  for (const auto& example : oracle->manifest().at("examples")) {
-    const auto& inputs = example.at("inputs");
-    const auto& expected = example.at("expected");
-    const bool has_norm = expected.contains("norm") || expected.contains("norm_before");
-    if (!has_norm || !inputs.contains("max_norm")) continue;
-    const double norm = oracle_number(expected.contains("norm") ? expected.at("norm") : expected.at("norm_before"));
-    const double scale = inputs.value("scale", 1.0);
-    Updates u = updates({.max_norm = inputs.at("max_norm").get<double>()}, scale);
-    u.window(false, 1, norm * norm * scale * scale);
-    EXPECT_NEAR(u[Slot::grad_norm], norm, 1e-14 * norm) << example.at("id");
-    if (expected.contains("coefficient")) {
-      const double coefficient = oracle_number(expected.at("coefficient"));
-      EXPECT_NEAR(u[Slot::clip_coefficient], coefficient, 1e-14 * coefficient) << example.at("id");
-    }
-    if (expected.contains("norm_after")) {
-      EXPECT_NEAR(norm * scale * u[Slot::grad_factor], oracle_number(expected.at("norm_after")), 1e-14)
-          << example.at("id");
-    }
-    ++compared;
-  }
-  EXPECT_GT(compared, 0);
-}
-
-/// A trace in the oracle's form, so that the mutants are caught without the folder too: growth interval 4 (LS-3).
-nlohmann::json pattern_trace() {
-  return nlohmann::json::parse(R"({"source": "torch.amp.GradScaler", "init_scale": 65536.0, "growth_factor": 2.0,
-    "backoff_factor": 0.5, "growth_interval": 4, "script": [[0, 3], [1, 1], [0, 4], [1, 1], [0, 1]],
-    "record_after": [3, 4, 7, 8, 9, 10],
-    "scale_bits": [1199570944, 1191182336, 1191182336, 1199570944, 1191182336, 1191182336],
-    "growth_tracker": [3, 0, 3, 0, 0, 1], "skipped_total": [0, 1, 1, 1, 2, 2],
-    "final": {"applied": 8, "backoffs": 2, "growths": 1}})");
-}
-
-std::unique_ptr<Plan> mutant(void (*body)(const UpdateConstants& constants, double* control)) {
-  return std::make_unique<MutantPlan>(
-      [=](const Launch& launch) { body(constants_of(pattern_trace()), static_cast<double*>(launch.operands[0])); });
-}
-
-TEST_F(UpdateControl, TheMutantsHarness_PassesWithoutADefect) {
-  EXPECT_TRUE(follows(*backend_, pattern_trace(), mutant(advance)));
-}
-
-TEST_F(UpdateControl, Mutant_GrowthOneUpdateLate_IsCaught) {
-  EXPECT_FALSE(follows(*backend_, pattern_trace(), mutant([](const UpdateConstants& c, double* control) {
-    UpdateConstants late = c;
-    late.growth_interval += 1;
-    advance(late, control);
-  })));
-}
-
-TEST_F(UpdateControl, Mutant_TwoBackoffsForOneWindow_IsCaught) {
-  EXPECT_FALSE(follows(*backend_, pattern_trace(), mutant([](const UpdateConstants& c, double* control) {
-    const double found_inf = slot(control, Slot::found_inf);
-    advance(c, control);
-    slot(control, Slot::found_inf) = found_inf;
-    if (found_inf != 0) advance(c, control);
-  })));
-}
-
-TEST_F(UpdateControl, Mutant_TrackerKeptOverABackoff_IsCaught) {
-  EXPECT_FALSE(follows(*backend_, pattern_trace(), mutant([](const UpdateConstants& c, double* control) {
-    const double tracker = slot(control, Slot::growth_tracker);
-    const bool overflow = slot(control, Slot::found_inf) != 0;
-    advance(c, control);
-    if (overflow) slot(control, Slot::growth_tracker) = tracker;
-  })));
 }
 
 TEST_F(UpdateControl, FoundInf_IsClearedForTheNextWindow) {
