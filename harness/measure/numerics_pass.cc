@@ -51,14 +51,6 @@ const NumericEvidence* NumericsPass::find(const Recipe& recipe) const {
   return found == evidence_.end() ? nullptr : &found->second;
 }
 
-Execution& NumericsPass::fp32() {
-  if (!fp32_) {
-    fp32_ = std::make_unique<Execution>(config_.lower_for(find_recipe(kBaselineRecipe), backend_.target()), backend_, Placement::arena);
-    fp32_->initialize(initial_parameters(config_.model, config_.seed), 1.0);
-  }
-  return *fp32_;
-}
-
 Window NumericsPass::next_window(const Execution& execution) const {
   return window_of(config_, data_, execution.outcome().attempted);
 }
@@ -72,7 +64,9 @@ bool NumericsPass::has_time(NumericEvidence& evidence) const {
 void NumericsPass::compare(const Recipe& recipe, Execution& execution, NumericEvidence& evidence) {
   const ComparisonOptions options{.limits = limits_for(recipe, config_.model.layers),
                                   .record_bytes = std::min(kMostRecordBytes, backend_.memory_free_bytes() / 4)};
-  UpdateComparison comparison = compare_update(execution, fp32(), next_window(execution), options);
+  // It takes over the recipe's state, and lives no longer than needed: later groups of recipes want the memory.
+  Execution fp32(config_.lower_for(find_recipe(kBaselineRecipe), backend_.target()), backend_, Placement::arena);
+  UpdateComparison comparison = compare_update(execution, fp32, next_window(execution), options);
   if (comparison.first_nonfinite && (!evidence.first_nonfinite || comparison.update < evidence.first_nonfinite->update))
     evidence.first_nonfinite = comparison.first_nonfinite;
   if (!comparison.applied) return;

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,8 +42,7 @@ class NumericsPass {
 
  private:
   class Stopwatch;
-  /// FP32 beside the recipes; throws Error when it cannot be there.
-  Execution& fp32();
+  /// Throws Error when FP32 cannot be there beside it.
   void compare(const Recipe& recipe, Execution& execution, NumericEvidence& evidence);
   void replay(const StepRecord& record, Execution& execution, Stopwatch& watch, NumericEvidence& evidence);
   bool has_time(NumericEvidence& evidence) const;
@@ -55,7 +53,6 @@ class NumericsPass {
   Backend& backend_;
   const RunEvents& events_;
   double budget_s_, spent_s_ = 0;
-  std::unique_ptr<Execution> fp32_;
   std::map<std::string_view, NumericEvidence> evidence_;  // by recipe
 };
 

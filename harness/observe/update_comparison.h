@@ -63,8 +63,8 @@ struct ComparisonOptions {
   OpObserver* intruder = nullptr;
 };
 
-/// Runs `window` as the recipe's next update, with FP32 beside it. Both executions are of the same model and batch; FP32's state
-/// is overwritten.
+/// Runs `window` as the recipe's next update, with FP32 beside it. Both executions are of the same model and batch; FP32 need
+/// not be initialized, its state is overwritten.
 UpdateComparison compare_update(Execution& recipe, Execution& fp32, const Window& window, const ComparisonOptions& options);
 
 /// State of another execution, as numbers; the loss scale becomes 1.
