@@ -16,6 +16,12 @@ constexpr std::int64_t kMostRecordBytes = std::int64_t{1} << 30;
 
 constexpr const char* kNoTime = "the numerics pass's share of --budget ended before (give a larger one)";
 
+/// The first attempted update with a value that was not finite; 0 when all were.
+std::int64_t first_broken_update(const StepRecord& record) {
+  if (!record.overflowed.empty()) return record.overflowed.front();
+  return record.last.state_nonfinite ? record.last.attempted : 0;
+}
+
 }  // namespace
 
 /// Adds the seconds of its life to a total.
@@ -98,6 +104,10 @@ void NumericsPass::observe_start(const StepRecord& record) {
   if (record.loss.empty() || record.status == Status::not_supported || record.status == Status::out_of_memory) return;
   NumericEvidence& evidence = evidence_[record.recipe->name];
   Stopwatch watch(spent_s_);
+  if (const std::int64_t broken = first_broken_update(record); broken > 0 && evidence.first_nonfinite.value_or(Place{}).update != broken) {
+    evidence.first_nonfinite.reset();  // of a later update
+    evidence.nonfinite_reason = fmt::format("update {} was not reached again: {}", broken, kNoTime);
+  }
   if (!evidence.comparisons.empty() && !has_time(evidence)) return;
   if (events_.show) events_.show(fmt::format("numerics at the start, {}", record.recipe->name), 0, 0);
   try {
@@ -109,6 +119,7 @@ void NumericsPass::observe_start(const StepRecord& record) {
     if (!evidence.fp8) evidence.fp8 = read_fp8_counts(*execution);
   } catch (const Error& error) {
     evidence.not_compared = error.what();
+    if (!evidence.nonfinite_reason.empty()) evidence.nonfinite_reason = error.what();
   }
 }
 
@@ -116,14 +127,12 @@ void NumericsPass::replay(const StepRecord& record, Execution& execution, Stopwa
   const std::int64_t first = execution.outcome().attempted + 1, last = first + static_cast<std::int64_t>(record.loss.size()) - 1;
   const std::optional<std::int64_t> settled = first_settled_update(*record.recipe, record.overflowed, first, last);
   if (!settled) evidence.not_compared = "no update was applied";
-  std::int64_t broken = record.overflowed.empty() ? 0 : record.overflowed.front();
-  if (broken == 0 && record.last.state_nonfinite) broken = record.last.attempted;
+  const std::int64_t broken = first_broken_update(record);
   for (std::int64_t update = first; update <= std::max(settled.value_or(0), broken) && !events_.stopped(); ++update) {
     watch.update();
     const bool is_needed = evidence.comparisons.empty() && update <= settled.value_or(0);
     if (!is_needed && spent_s_ >= budget_s_) {
       if (update <= settled.value_or(0)) evidence.not_compared = kNoTime;
-      if (update <= broken) evidence.nonfinite_reason = fmt::format("update {} was not reached: {}", broken, kNoTime);
       return;
     }
     if (update == settled) {
@@ -134,8 +143,8 @@ void NumericsPass::replay(const StepRecord& record, Execution& execution, Stopwa
       execution.run_update(next_window(execution));
     }
   }
-  if (broken > 0 && !evidence.first_nonfinite)
-    evidence.nonfinite_reason = fmt::format("update {} was not finite when it was timed and is finite when it is repeated", broken);
+  if (broken > 0 && !events_.stopped())
+    evidence.nonfinite_reason = evidence.first_nonfinite ? "" : fmt::format("update {} was not finite when it was timed and is finite when it is repeated", broken);
 }
 
 }  // namespace mixroof

@@ -17,7 +17,9 @@ struct Finding {
   std::string text;
 };
 
-std::string percent(double fraction) { return fmt::format("{:.3g} %", 100 * fraction); }
+std::string percent(double fraction) {
+  return fraction < 10 ? fmt::format("{:.3g} %", 100 * fraction) : fmt::format("{:.0f} %", 100 * fraction);
+}
 
 class Judge {
  public:
