@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 
 #include "harness/execute/initialization.h"
 
@@ -20,6 +21,26 @@ constexpr const char* kNoTime = "the numerics pass's share of --budget ended bef
 std::int64_t first_broken_update(const StepRecord& record) {
   if (!record.overflowed.empty()) return record.overflowed.front();
   return record.last.state_nonfinite ? record.last.attempted : 0;
+}
+
+/// The last update of [first, last] that was applied; 0 when there is none.
+std::int64_t last_applied(const StepRecord& record, std::int64_t first, std::int64_t last) {
+  while (last >= first && std::find(record.overflowed.begin(), record.overflowed.end(), last) != record.overflowed.end()) --last;
+  return last >= first ? last : 0;
+}
+
+/// The settled one. For a recipe that could not go on to its end also the last one before the first overflow and the last one
+/// of all: what broke it shows there.
+std::set<std::int64_t> updates_to_compare(const StepRecord& record, std::int64_t first, std::int64_t last, bool has_end) {
+  std::set<std::int64_t> updates;
+  const auto add = [&](std::optional<std::int64_t> update) {
+    if (update.value_or(0) > 0) updates.insert(*update);
+  };
+  add(first_settled_update(*record.recipe, record.overflowed, first, last));
+  if (has_end || record.status == Status::ok) return updates;
+  add(last_applied(record, first, last));
+  if (!record.overflowed.empty()) add(last_applied(record, first, record.overflowed.front() - 1));
+  return updates;
 }
 
 }  // namespace
@@ -125,17 +146,17 @@ void NumericsPass::observe_start(const StepRecord& record) {
 
 void NumericsPass::replay(const StepRecord& record, Execution& execution, Stopwatch& watch, NumericEvidence& evidence) {
   const std::int64_t first = execution.outcome().attempted + 1, last = first + static_cast<std::int64_t>(record.loss.size()) - 1;
-  const std::optional<std::int64_t> settled = first_settled_update(*record.recipe, record.overflowed, first, last);
-  if (!settled) evidence.not_compared = "no update was applied";
-  const std::int64_t broken = first_broken_update(record);
-  for (std::int64_t update = first; update <= std::max(settled.value_or(0), broken) && !events_.stopped(); ++update) {
+  const std::set<std::int64_t> wanted = updates_to_compare(record, first, last, !evidence.comparisons.empty());
+  if (wanted.empty()) evidence.not_compared = "no update was applied";
+  const std::int64_t broken = first_broken_update(record), last_wanted = wanted.empty() ? 0 : *wanted.rbegin();
+  for (std::int64_t update = first; update <= std::max(last_wanted, broken) && !events_.stopped(); ++update) {
     watch.update();
-    const bool is_needed = evidence.comparisons.empty() && update <= settled.value_or(0);
+    const bool is_needed = evidence.comparisons.empty() && update <= last_wanted;
     if (!is_needed && spent_s_ >= budget_s_) {
-      if (update <= settled.value_or(0)) evidence.not_compared = kNoTime;
+      if (update <= last_wanted) evidence.not_compared = kNoTime;
       return;
     }
-    if (update == settled) {
+    if (wanted.contains(update)) {
       compare(*record.recipe, execution, evidence);
     } else if (update == broken) {
       evidence.first_nonfinite = find_first_nonfinite(execution, next_window(execution));

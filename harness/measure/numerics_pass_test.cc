@@ -90,6 +90,8 @@ TEST_F(NumericsPassTest, AStateThatIsNotFinite_IsLocated) {
     const NumericEvidence& e = evidence(i);
     ASSERT_TRUE(e.first_nonfinite) << e.nonfinite_reason;
     EXPECT_LE(e.first_nonfinite->update, steps[i].last.attempted);
+    ASSERT_FALSE(e.comparisons.empty());
+    EXPECT_EQ(e.comparisons.back().update, steps[i].last.attempted) << "the update that broke it is compared";
     const NumericFigures figures = figures_of(steps[i], {}, &e);
     EXPECT_EQ(judge(figures, *steps[i].recipe, limits_for(*steps[i].recipe, 2)).kind, VerdictKind::diverged);
   }

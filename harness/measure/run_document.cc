@@ -200,15 +200,6 @@ Json bytes_by_class_json(const BytesByClass& bytes) {
 
 }  // namespace
 
-Json device_json(const DeviceFacts& facts) {
-  Json caches = Json::array();
-  for (const Cache& cache : facts.caches)
-    caches.push_back({{"level", cache.level}, {"bytes", cache.bytes}, {"shared_by_cores", cache.shared_by_cores}});
-  return {{"backend", facts.backend}, {"name", facts.name}, {"arch", facts.arch}, {"units", facts.units}, {"clock_hz", nullptr},
-          {"caches", std::move(caches)}, {"memory_bytes", facts.memory_bytes}, {"power_limit_w", nullptr}, {"driver", nullptr},
-          {"catalog", nullptr}, {"flushes_subnormals", nullptr}, {"tf32_rounding", nullptr}};
-}
-
 Json ceiling_json(const Ceiling& c) {
   const bool is_compute = c.kind == CeilingKind::compute;
   return {{"id", c.id}, {"kind", name(c.kind)}, {"path", c.path}, {"level", is_compute ? Json(nullptr) : Json(c.level)},

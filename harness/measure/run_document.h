@@ -15,7 +15,6 @@
 
 namespace mixroof {
 
-Json device_json(const DeviceFacts& facts);
 Json ceiling_json(const Ceiling& ceiling);
 Json workload_json(const RunConfig& config, const TokenData& data, std::int64_t updates, double effective_tokens_per_update);
 Json tuning_json(const TuningRecord& tuning);

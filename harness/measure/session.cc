@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "harness/measure/ceilings.h"
+#include "harness/measure/device_document.h"
 #include "harness/result/write.h"
 #include "kernels/registry.h"
 
@@ -27,7 +28,7 @@ Roofline Session::roofline() const { return Roofline(ceilings_, memory_levels(ba
 
 RunStatus Session::run() {
   if (services_.describe) services_.describe(document_);
-  document_.set("device", device_json(backend_.facts()));
+  document_.set("device", device_json(backend_.facts(), probe_arithmetic(backend_)));
   put_workload();
   checkpoint();
   if (config_.measure_ceilings) measure_ceilings(std::min(kCeilingsShare * config_.budget_s, kCeilingsMost), "ceilings");

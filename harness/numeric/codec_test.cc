@@ -118,7 +118,7 @@ TEST(Codec, DecodedCodes_GrowWithTheCode) {
   }
 }
 
-TEST(Codec, Tf32_DropsThirteenBitsTiesToEven) {
+TEST(Codec, NUM4_Tf32_DropsThirteenBitsTiesToEven) {
   EXPECT_EQ(round_tf32(1 + 0x1p-11f), 1);                     // tie between 1 and 1 + 2^-10: to even
   EXPECT_EQ(round_tf32(1 + 3 * 0x1p-11f), 1 + 2 * 0x1p-10f);  // cases.md NUM-4: 1.001953125
   EXPECT_EQ(round_tf32(std::numeric_limits<float>::max()), kInf);

@@ -26,9 +26,9 @@ class Judge {
   Judge(const NumericFigures& figures, const Recipe& recipe, const NumericsLimits& limits) : f_(figures), r_(recipe), l_(limits) {}
 
   Verdict verdict() {
-    // In this order: what ended the training, what was lost where, what came of it.
-    judge_overflow();
+    // In this order: causes before what came of them.
     judge_second_moments();
+    judge_overflow();
     judge_underflow();
     judge_absorption();
     judge_saturation();
@@ -54,7 +54,7 @@ class Judge {
     if (f_.scale_exhausted) find(VerdictKind::diverged, "overflow: gradients were not finite at the floor of the loss scale");
     if (f_.updates > 0 && f_.overflows == f_.updates)
       find(VerdictKind::diverged, fmt::format("overflow: gradients were not finite in any of {} updates", f_.updates));
-    else if (f_.loss_nonfinite)
+    else if (f_.loss_nonfinite && findings_.empty())
       find(VerdictKind::diverged, "overflow: the loss is not finite in the last quarter of the updates");
     else if (f_.last_quarter_overflows > 1 &&
              !(static_cast<double>(f_.last_quarter_overflows) <= l_.overflow_fraction * static_cast<double>(f_.last_quarter)))

@@ -86,6 +86,9 @@ TEST(Verdict, EachLoss_IsNamedWithItsFigureAndItsLimit) {
          AllOf(StartsWith("underflow: 60 % of the second moments"), Not(HasSubstr("explode"))));
   expect("fp16-pure", VerdictKind::diverged, [](F& f) { f.moment2_underflow = 1; f.update_rms_over_lr = 4; },
          AllOf(HasSubstr("explode"), HasSubstr("4 learning rates"), HasSubstr("1.17")));
+  expect("fp16-pure", VerdictKind::diverged,
+         [](F& f) { f.moment2_underflow = 1; f.update_rms_over_lr = 4; f.scale_exhausted = f.loss_nonfinite = true; },
+         AllOf(StartsWith("underflow"), HasSubstr("; overflow: gradients were not finite at the floor"), Not(HasSubstr("loss is"))));
   expect("fp8-hybrid", VerdictKind::degraded, [](F& f) { f.saturated = 0.02; }, StartsWith("overflow: 2 % of the FP8 values"));
   expect("fp16-master", VerdictKind::degraded, [](F& f) { f.last_quarter_overflows = 10; },
          StartsWith("overflow: 10 of the last 50 updates"));

@@ -83,7 +83,7 @@ TEST(Matmul, Results_AreTheSameBitsForAnyNumberOfWorkers) {
   EXPECT_EQ(multiply_fp32(s, a, b, 8), one);
 }
 
-TEST(Matmul, Cost_IsExactPast32Bits) {  // cases.md FP8-3
+TEST(Matmul, FP8_3_Cost_IsExactPast32Bits) {
   // 2·1000·712·50257 = 71,565,968,000.
   const Problem p = matmul_problem(forward, {1000, 50257, 712}, fp8_e4m3, fp8_e4m3, bf16, true, bf16);
   const Cost cost = matmul_kernel().cost(p);
@@ -108,13 +108,13 @@ TEST(Matmul, Cost_ThatPasses64Bits_IsRefused) {
   EXPECT_THROW(matmul_kernel().cost(matmul_problem(dgrad, {huge, huge, huge}, fp32, fp32, fp32)), Error);
 }
 
-TEST(Matmul, Fp32_KeepsWhatTf32Drops) {  // cases.md NUM-4
+TEST(Matmul, NUM4_Fp32_KeepsWhatTf32Drops) {
   // 1024 · (1 + 2⁻¹¹) = 1024.5; with tf32's 10 bits it is 1024.
   const std::vector<float> a(1024, 1 + 0x1p-11f), ones(1024, 1.0f);
   EXPECT_EQ(multiply_fp32({1, 1, 1024}, a, ones, 1).at(0), 1024.5f);
 }
 
-TEST(Matmul, Fp32_RelativeErrorOfARandomProductIsThatOfFp32) {  // cases.md NUM-4
+TEST(Matmul, NUM4_Fp32_RelativeErrorOfARandomProductIsThatOfFp32) {
   const MatmulShape s{512, 512, 512};
   const std::vector<float> a = normals(s.m * s.k, 3), b = normals(s.n * s.k, 4);
   const std::vector<float> c = multiply_fp32(s, a, b, 2);
