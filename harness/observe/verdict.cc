@@ -50,11 +50,13 @@ class Judge {
   static VerdictKind graver(bool diverged) { return diverged ? VerdictKind::diverged : VerdictKind::degraded; }
 
   void judge_overflow() {
-    if (f_.state_nonfinite) find(VerdictKind::diverged, "overflow: an update left a parameter or moment that is not finite");
-    if (f_.scale_exhausted) find(VerdictKind::diverged, "overflow: gradients were not finite at the floor of the loss scale");
-    if (f_.updates > 0 && f_.overflows == f_.updates)
+    if (f_.state_nonfinite)
+      find(VerdictKind::diverged, "overflow: an update left a parameter or moment that is not finite");
+    else if (f_.scale_exhausted)
+      find(VerdictKind::diverged, "overflow: gradients were not finite at the floor of the loss scale");
+    else if (f_.updates > 0 && f_.overflows == f_.updates)
       find(VerdictKind::diverged, fmt::format("overflow: gradients were not finite in any of {} updates", f_.updates));
-    else if (f_.loss_nonfinite && findings_.empty())
+    else if (f_.loss_nonfinite)
       find(VerdictKind::diverged, "overflow: the loss is not finite in the last quarter of the updates");
     else if (f_.last_quarter_overflows > 1 &&
              !(static_cast<double>(f_.last_quarter_overflows) <= l_.overflow_fraction * static_cast<double>(f_.last_quarter)))
