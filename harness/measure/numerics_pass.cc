@@ -25,13 +25,16 @@ std::int64_t first_broken_update(const StepRecord& record) {
 
 /// The last update of [first, last] that was applied; 0 when there is none.
 std::int64_t last_applied(const StepRecord& record, std::int64_t first, std::int64_t last) {
-  while (last >= first && std::find(record.overflowed.begin(), record.overflowed.end(), last) != record.overflowed.end()) --last;
+  while (last >= first &&
+         std::find(record.overflowed.begin(), record.overflowed.end(), last) != record.overflowed.end())
+    --last;
   return last >= first ? last : 0;
 }
 
-/// The settled one. For a recipe that could not go on to its end also the last one before the first overflow and the last one
-/// of all: what broke it shows there.
-std::set<std::int64_t> updates_to_compare(const StepRecord& record, std::int64_t first, std::int64_t last, bool has_end) {
+/// The settled one. For a recipe that could not go on to its end also the last one before the first overflow and the
+/// last one of all: what broke it shows there.
+std::set<std::int64_t> updates_to_compare(const StepRecord& record, std::int64_t first, std::int64_t last,
+                                          bool has_end) {
   std::set<std::int64_t> updates;
   const auto add = [&](std::optional<std::int64_t> update) {
     if (update.value_or(0) > 0) updates.insert(*update);
@@ -50,7 +53,9 @@ class NumericsPass::Stopwatch {
  public:
   explicit Stopwatch(double& total_s) : total_s_(total_s), before_s_(total_s) {}
   ~Stopwatch() { update(); }
-  void update() { total_s_ = before_s_ + std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+  void update() {
+    total_s_ = before_s_ + std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
 
  private:
   double& total_s_;
@@ -111,7 +116,8 @@ void NumericsPass::observe_end(const StepRecord& record, Execution& execution) {
   for (int tries = 0; tries < kMostTries && evidence.comparisons.empty() && !events_.stopped(); ++tries) {
     watch.update();
     if (tries > 0 && !has_time(evidence)) return;
-    if (events_.show) events_.show(fmt::format("numerics after {} updates, {}", record.loss.size(), record.recipe->name), 0, 0);
+    if (events_.show)
+      events_.show(fmt::format("numerics after {} updates, {}", record.loss.size(), record.recipe->name), 0, 0);
     try {
       compare(*record.recipe, execution, evidence);
     } catch (const Error& error) {
@@ -125,7 +131,8 @@ void NumericsPass::observe_start(const StepRecord& record) {
   if (record.loss.empty() || record.status == Status::not_supported || record.status == Status::out_of_memory) return;
   NumericEvidence& evidence = evidence_[record.recipe->name];
   Stopwatch watch(spent_s_);
-  if (const std::int64_t broken = first_broken_update(record); broken > 0 && evidence.first_nonfinite.value_or(Place{}).update != broken) {
+  if (const std::int64_t broken = first_broken_update(record);
+      broken > 0 && evidence.first_nonfinite.value_or(Place{}).update != broken) {
     evidence.first_nonfinite.reset();  // of a later update
     evidence.nonfinite_reason = fmt::format("update {} was not reached again: {}", broken, kNoTime);
   }
@@ -145,7 +152,8 @@ void NumericsPass::observe_start(const StepRecord& record) {
 }
 
 void NumericsPass::replay(const StepRecord& record, Execution& execution, Stopwatch& watch, NumericEvidence& evidence) {
-  const std::int64_t first = execution.outcome().attempted + 1, last = first + static_cast<std::int64_t>(record.loss.size()) - 1;
+  const std::int64_t first = execution.outcome().attempted + 1,
+                     last = first + static_cast<std::int64_t>(record.loss.size()) - 1;
   const std::set<std::int64_t> wanted = updates_to_compare(record, first, last, !evidence.comparisons.empty());
   if (wanted.empty()) evidence.not_compared = "no update was applied";
   const std::int64_t broken = first_broken_update(record), last_wanted = wanted.empty() ? 0 : *wanted.rbegin();
@@ -165,7 +173,10 @@ void NumericsPass::replay(const StepRecord& record, Execution& execution, Stopwa
     }
   }
   if (broken > 0 && !events_.stopped())
-    evidence.nonfinite_reason = evidence.first_nonfinite ? "" : fmt::format("update {} was not finite when it was timed and is finite when it is repeated", broken);
+    evidence.nonfinite_reason =
+        evidence.first_nonfinite
+            ? ""
+            : fmt::format("update {} was not finite when it was timed and is finite when it is repeated", broken);
 }
 
 }  // namespace mixroof

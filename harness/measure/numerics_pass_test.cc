@@ -33,9 +33,10 @@ class NumericsPassTest : public testing::Test {
   void run(std::string_view recipes, double budget_s = 60) {
     config.recipes = parse_recipes(recipes);
     pass.emplace(config, data, *backend, events, budget_s);
-    const StepsOptions options{.budget_s = 60, .traced_updates = 1, .at_end = [&](const StepRecord& step, Execution& execution) {
-                                 pass->observe_end(step, execution);
-                               }};
+    const StepsOptions options{
+        .budget_s = 60, .traced_updates = 1, .at_end = [&](const StepRecord& step, Execution& execution) {
+          pass->observe_end(step, execution);
+        }};
     steps = run_steps(config, data, *backend, options, events, [](const std::vector<StepRecord>&) {});
     for (const StepRecord& step : steps) pass->observe_start(step);
   }

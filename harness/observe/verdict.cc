@@ -23,7 +23,8 @@ std::string percent(double fraction) {
 
 class Judge {
  public:
-  Judge(const NumericFigures& figures, const Recipe& recipe, const NumericsLimits& limits) : f_(figures), r_(recipe), l_(limits) {}
+  Judge(const NumericFigures& figures, const Recipe& recipe, const NumericsLimits& limits)
+      : f_(figures), r_(recipe), l_(limits) {}
 
   Verdict verdict() {
     // In this order: causes before what came of them.
@@ -35,7 +36,8 @@ class Judge {
     judge_gradient();
     judge_update();
     judge_loss();
-    std::stable_sort(findings_.begin(), findings_.end(), [](const Finding& a, const Finding& b) { return a.kind > b.kind; });
+    std::stable_sort(findings_.begin(), findings_.end(),
+                     [](const Finding& a, const Finding& b) { return a.kind > b.kind; });
     Verdict verdict;
     for (std::size_t i = 0; i < std::min(findings_.size(), kMostFindings); ++i)
       verdict.reason += (i == 0 ? "" : "; ") + findings_[i].text;
@@ -58,42 +60,47 @@ class Judge {
       find(VerdictKind::diverged, fmt::format("overflow: gradients were not finite in any of {} updates", f_.updates));
     else if (f_.loss_nonfinite)
       find(VerdictKind::diverged, "overflow: the loss is not finite in the last quarter of the updates");
-    else if (f_.last_quarter_overflows > 1 &&
-             !(static_cast<double>(f_.last_quarter_overflows) <= l_.overflow_fraction * static_cast<double>(f_.last_quarter)))
-      find(VerdictKind::degraded, fmt::format("overflow: {} of the last {} updates were skipped (limit {})",
-                                              f_.last_quarter_overflows, f_.last_quarter, percent(l_.overflow_fraction)));
+    else if (f_.last_quarter_overflows > 1 && !(static_cast<double>(f_.last_quarter_overflows) <=
+                                                l_.overflow_fraction * static_cast<double>(f_.last_quarter)))
+      find(VerdictKind::degraded,
+           fmt::format("overflow: {} of the last {} updates were skipped (limit {})", f_.last_quarter_overflows,
+                       f_.last_quarter, percent(l_.overflow_fraction)));
   }
 
   void judge_second_moments() {
     if (!is_beyond(f_.moment2_underflow, l_.underflow_fraction)) return;
     // A second moment of 0 forgets: the root of the newest gradient alone divides, or eps does, so that steps grow.
     const bool explodes = is_beyond(f_.update_rms_over_lr, f_.adamw_step_bound);
-    const std::string effect =
-        explodes ? fmt::format(", so that updates explode instead of vanishing: {:.3g} learning rates (rms), AdamW's bound is {:.3g}",
-                               *f_.update_rms_over_lr, f_.adamw_step_bound)
-                 : "";
-    find(graver(explodes), fmt::format("underflow: {} of the second moments are 0 in {} and not in fp32 (limit {}){}",
-                                       percent(*f_.moment2_underflow), name(r_.moments), percent(l_.underflow_fraction), effect));
+    const std::string effect = explodes ? fmt::format(
+                                              ", so that updates explode instead of vanishing: {:.3g} learning rates "
+                                              "(rms), AdamW's bound is {:.3g}",
+                                              *f_.update_rms_over_lr, f_.adamw_step_bound)
+                                        : "";
+    find(graver(explodes),
+         fmt::format("underflow: {} of the second moments are 0 in {} and not in fp32 (limit {}){}",
+                     percent(*f_.moment2_underflow), name(r_.moments), percent(l_.underflow_fraction), effect));
   }
 
   void judge_underflow() {
     if (is_beyond(f_.underflow_felt, l_.underflow_fraction))
       find(VerdictKind::degraded,
-           fmt::format("underflow: {} of the weight gradients are 0 in {} though fp32 has values that AdamW feels (limit {})",
-                       percent(*f_.underflow_felt), name(r_.grads), percent(l_.underflow_fraction)));
+           fmt::format(
+               "underflow: {} of the weight gradients are 0 in {} though fp32 has values that AdamW feels (limit {})",
+               percent(*f_.underflow_felt), name(r_.grads), percent(l_.underflow_fraction)));
   }
 
   void judge_absorption() {
     if (is_beyond(f_.absorbed, l_.absorbed_update_fraction))
       find(VerdictKind::degraded,
            fmt::format("absorption: {} of the updates are lost to {} parameters, less than half a spacing (limit {})",
-                       percent(*f_.absorbed), name(r_.master.value_or(r_.params)), percent(l_.absorbed_update_fraction)));
+                       percent(*f_.absorbed), name(r_.master.value_or(r_.params)),
+                       percent(l_.absorbed_update_fraction)));
   }
 
   void judge_saturation() {
     if (is_beyond(f_.saturated, l_.saturated_fraction))
-      find(VerdictKind::degraded, fmt::format("overflow: {} of the FP8 values saturate (limit {})", percent(*f_.saturated),
-                                              percent(l_.saturated_fraction)));
+      find(VerdictKind::degraded, fmt::format("overflow: {} of the FP8 values saturate (limit {})",
+                                              percent(*f_.saturated), percent(l_.saturated_fraction)));
   }
 
   void judge_gradient() {
@@ -107,22 +114,26 @@ class Judge {
             ? fmt::format("underflow: {} of the gradient values lie below {}'s least normal number and lose bits, ",
                           percent(*f_.subnormal), name(r_.between))
             : "divergence from fp32: ";
-    find(kind, cause + (is_far ? fmt::format("the gradient is {:.3g} off (rel L2, limit {:.3g})", *f_.grad_rel_l2, l_.grad_rel_l2)
-                               : fmt::format("the gradient's cosine is {:.4g} (limit {:.4g})", *f_.grad_cosine, l_.grad_cosine)));
+    find(kind,
+         cause +
+             (is_far ? fmt::format("the gradient is {:.3g} off (rel L2, limit {:.3g})", *f_.grad_rel_l2, l_.grad_rel_l2)
+                     : fmt::format("the gradient's cosine is {:.4g} (limit {:.4g})", *f_.grad_cosine, l_.grad_cosine)));
   }
 
   void judge_update() {
     if (is_beyond(f_.update_rel_l2, l_.update_rel_l2))
       find(graver(is_beyond(f_.update_rel_l2, l_.diverged_update_rel_l2)),
-           fmt::format("divergence from fp32: one update is {:.3g} off (rel L2, limit {:.3g})", *f_.update_rel_l2, l_.update_rel_l2));
+           fmt::format("divergence from fp32: one update is {:.3g} off (rel L2, limit {:.3g})", *f_.update_rel_l2,
+                       l_.update_rel_l2));
   }
 
   void judge_loss() {
     if (f_.loss_nonfinite || !is_beyond(f_.loss_rel_diff, l_.loss_rel_diff)) return;
-    const std::string skipped = f_.overflows > 0 ? fmt::format(", {} of {} updates were skipped", f_.overflows, f_.updates) : "";
+    const std::string skipped =
+        f_.overflows > 0 ? fmt::format(", {} of {} updates were skipped", f_.overflows, f_.updates) : "";
     find(graver(is_beyond(f_.loss_rel_diff, l_.diverged_loss_rel_diff)),
-         fmt::format("divergence from fp32: the loss of the last quarter is {} off (limit {}){}", percent(*f_.loss_rel_diff),
-                     percent(l_.loss_rel_diff), skipped));
+         fmt::format("divergence from fp32: the loss of the last quarter is {} off (limit {}){}",
+                     percent(*f_.loss_rel_diff), percent(l_.loss_rel_diff), skipped));
   }
 
   const NumericFigures& f_;
@@ -135,9 +146,12 @@ class Judge {
 
 std::string_view name(VerdictKind kind) {
   switch (kind) {
-    case VerdictKind::ok: return "ok";
-    case VerdictKind::degraded: return "degraded";
-    case VerdictKind::diverged: return "diverged";
+    case VerdictKind::ok:
+      return "ok";
+    case VerdictKind::degraded:
+      return "degraded";
+    case VerdictKind::diverged:
+      return "diverged";
   }
   return "diverged";
 }
