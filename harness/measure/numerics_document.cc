@@ -188,13 +188,21 @@ void put_verdict(Json& numerics, const NumericFigures& figures, const Recipe& re
 }  // namespace
 
 std::optional<double> late_loss_difference(const std::vector<double>& loss, const std::vector<double>& reference) {
+  return late_loss_difference_at_equal_applied(loss, reference, {});
+}
+
+std::optional<double> late_loss_difference_at_equal_applied(const std::vector<double>& loss,
+                                                            const std::vector<double>& reference,
+                                                            const std::vector<std::size_t>& skipped) {
   const std::size_t updates = std::min(loss.size(), reference.size());
   if (updates == 0) return std::nullopt;
-  const auto late_sum = [&](const std::vector<double>& losses) {
-    const auto end = losses.begin() + static_cast<std::ptrdiff_t>(updates);
-    return std::accumulate(end - static_cast<std::ptrdiff_t>(quarter_of(updates)), end, 0.0);
-  };
-  return std::fabs(late_sum(loss) / late_sum(reference) - 1);
+  double sum = 0, reference_sum = 0;
+  for (std::size_t i = updates - quarter_of(updates); i < updates; ++i) {
+    sum += loss[i];
+    const auto lag = std::lower_bound(skipped.begin(), skipped.end(), i) - skipped.begin();
+    reference_sum += reference[i - static_cast<std::size_t>(lag)];
+  }
+  return std::fabs(sum / reference_sum - 1);
 }
 
 NumericFigures figures_of(const StepRecord& step, const Trajectory& fp32, const NumericEvidence* evidence) {
@@ -211,6 +219,10 @@ NumericFigures figures_of(const StepRecord& step, const Trajectory& fp32, const 
   f.loss_nonfinite = std::any_of(step.loss.end() - static_cast<std::ptrdiff_t>(std::min(quarter, step.loss.size())),
                                  step.loss.end(), [](double loss) { return !std::isfinite(loss); });
   f.loss_rel_diff = late_loss_difference(step.loss, fp32.loss);
+  const std::int64_t before = step.last.attempted - static_cast<std::int64_t>(step.loss.size());
+  std::vector<std::size_t> skipped;
+  for (const std::int64_t update : step.overflowed) skipped.push_back(static_cast<std::size_t>(update - before - 1));
+  f.loss_rel_diff_applied = late_loss_difference_at_equal_applied(step.loss, fp32.loss, skipped);
   f.grad_rel_l2 = worst(evidence, [](const UpdateComparison& c) { return c.grad.rel_l2(); });
   f.grad_cosine = worst(
       evidence, [](const UpdateComparison& c) { return c.grad.cosine(); }, true);
@@ -238,6 +250,8 @@ Json numerics_json(const StepRecord& step, const Trajectory& fp32, const Numeric
   put_verdict(numerics, figures, *step.recipe, limits, was_compared, reason);
   numerics["loss_reference"] = fp32.loss.empty() ? Json(nullptr) : Json(fp32.loss);
   set_number(numerics, "loss_rel_diff", figures.loss_rel_diff, "fp32 was not run beside it, or a loss is not finite");
+  set_number(numerics, "loss_rel_diff_applied", figures.loss_rel_diff_applied,
+             "fp32 was not run beside it, or a loss is not finite");
   numerics["grad_norm"] = step.grad_norm;
   numerics["grad_norm_reference"] = fp32.grad_norm.empty() ? Json(nullptr) : Json(fp32.grad_norm);
   put_compared_figures(numerics, figures, evidence, was_compared ? "not a finite number" : reason);

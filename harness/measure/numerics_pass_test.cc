@@ -134,5 +134,15 @@ TEST(LateLossDifference, IsOfTheLastQuarter) {
   EXPECT_FALSE(late_loss_difference({1}, {}));
 }
 
+TEST(LateLossDifference, AtEqualAppliedUpdates_LooksBackByTheSkippedOnes) {
+  // Updates 3 and 6 of 8 (from 0: 2 and 5) were skipped: the last two losses, 3 and 2, come after as many applied
+  // updates as the reference's fifth and sixth.
+  const std::vector<double> loss = {8, 7, 6, 6, 5, 4, 3, 2}, reference = {8, 7, 6, 5, 3, 2, 1, 1};
+  EXPECT_DOUBLE_EQ(*late_loss_difference(loss, reference), 5.0 / 2 - 1);
+  EXPECT_DOUBLE_EQ(*late_loss_difference_at_equal_applied(loss, reference, {2, 5}), 0);
+  // The skipped update itself had not lost anything yet when its loss was taken.
+  EXPECT_DOUBLE_EQ(*late_loss_difference_at_equal_applied(loss, reference, {7}), 5.0 / 2 - 1);
+}
+
 }  // namespace
 }  // namespace mixroof

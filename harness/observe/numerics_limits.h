@@ -22,7 +22,8 @@
 //                                   0.055 to the error, as much as rounding to e4m3.
 //   loss, 0.02 (fp8 0.03)           mean over the last quarter of the updates. One forward pass is 0.0011 (bf16) and
 //                                   0.012 (fp8) off at worst; the rest is room for trajectories that drift apart. A
-//                                   judgement.
+//                                   judgement. Diverged (0.25) only when that is so at equal applied updates too: a
+//                                   recipe that skipped some lags behind.
 //   overflow, 0.1                   of the last quarter's updates: a dynamic scale has settled by then.
 //
 // Diverged: the gradient's error is as large as the gradient (rel L2 1, cosine 0.5), the update's twice as large as the

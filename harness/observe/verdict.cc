@@ -129,11 +129,18 @@ class Judge {
 
   void judge_loss() {
     if (f_.loss_nonfinite || !is_beyond(f_.loss_rel_diff, l_.loss_rel_diff)) return;
-    const std::string skipped =
-        f_.overflows > 0 ? fmt::format(", {} of {} updates were skipped", f_.overflows, f_.updates) : "";
-    find(graver(is_beyond(f_.loss_rel_diff, l_.diverged_loss_rel_diff)),
+    std::string lag;
+    if (f_.overflows > 0) {
+      lag = fmt::format(", {} of {} updates were skipped", f_.overflows, f_.updates);
+      if (f_.loss_rel_diff_applied)
+        lag += fmt::format(" and at equal applied updates it is {} off", percent(*f_.loss_rel_diff_applied));
+    }
+    // A recipe that lags by the updates it skipped has lost time, not its way.
+    const bool has_lost_its_way = is_beyond(f_.loss_rel_diff, l_.diverged_loss_rel_diff) &&
+                                  !(f_.loss_rel_diff_applied && *f_.loss_rel_diff_applied <= l_.diverged_loss_rel_diff);
+    find(graver(has_lost_its_way),
          fmt::format("divergence from fp32: the loss of the last quarter is {} off (limit {}){}",
-                     percent(*f_.loss_rel_diff), percent(l_.loss_rel_diff), skipped));
+                     percent(*f_.loss_rel_diff), percent(l_.loss_rel_diff), lag));
   }
 
   const NumericFigures& f_;

@@ -136,6 +136,17 @@ TEST(Verdict, EachLoss_IsNamedWithItsFigureAndItsLimit) {
       "bf16-master", VerdictKind::diverged, [](F& f) { f.loss_nonfinite = true; }, HasSubstr("loss is not finite"));
 }
 
+TEST(Verdict, ALagOfSkippedUpdates_IsNoDivergence) {
+  NumericFigures figures = healthy();
+  figures.loss_rel_diff = 0.3;
+  figures.loss_rel_diff_applied = 0.04;
+  const Verdict lag = judged(figures, "fp16-master");
+  EXPECT_EQ(lag.kind, VerdictKind::degraded);
+  EXPECT_THAT(lag.reason, AllOf(HasSubstr("30 % off"), HasSubstr("at equal applied updates it is 4 % off")));
+  figures.loss_rel_diff_applied = 0.28;
+  EXPECT_EQ(judged(figures, "fp16-master").kind, VerdictKind::diverged);
+}
+
 TEST(Verdict, NanIsBeyondEveryLimit) {
   NumericFigures figures = healthy();
   figures.grad_rel_l2 = std::numeric_limits<double>::quiet_NaN();
