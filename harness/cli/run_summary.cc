@@ -79,9 +79,7 @@ std::string phase_split(const Json& step) {
 
 std::string last_loss(const Json& step, const char* key) {
   const Json& losses = at(step, fmt::format("/numerics/{}", key));
-  return losses.is_array() && !losses.empty() && losses.back().is_number()
-             ? fmt::format("{:.4f}", losses.back().get<double>())
-             : "-";
+  return losses.is_array() && !losses.empty() && losses.back().is_number() ? fixed(losses.back().get<double>(), 4) : "-";
 }
 
 std::string speed_table(const Json& document, int width) {

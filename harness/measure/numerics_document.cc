@@ -126,7 +126,8 @@ Json limits_json(const NumericsLimits& l) {
           {"first_divergence", {{"tensor_rel_l2", l.tensor_rel_l2}, {"tensor_update_rel_l2", l.tensor_update_rel_l2}}}};
 }
 
-void put_compared_figures(Json& numerics, const NumericFigures& figures, const NumericEvidence* evidence, const std::string& reason) {
+void put_compared_figures(Json& numerics, const NumericFigures& figures, const NumericEvidence* evidence,
+                          const std::string& reason) {
   set_number(numerics, "grad_rel_l2", figures.grad_rel_l2, reason);
   set_number(numerics, "grad_cosine", figures.grad_cosine, reason);
   const UpdateComparison* worst_gradient = with_worst_gradient(evidence);
@@ -137,7 +138,8 @@ void put_compared_figures(Json& numerics, const NumericFigures& figures, const N
                                 {"update", worst_gradient->update}};
   set_number(numerics, "update_rel_l2", figures.update_rel_l2, reason);
   set_number(numerics, "update_rms_over_lr", figures.update_rms_over_lr, reason);
-  set_number(numerics, "update_largest_over_lr", worst(evidence, [](const UpdateComparison& c) { return c.largest_step; }), reason);
+  set_number(numerics, "update_largest_over_lr",
+             worst(evidence, [](const UpdateComparison& c) { return c.largest_step; }), reason);
   numerics["moment_rel_l2"] = nullptr;
   if (worst_gradient != nullptr) {
     const auto moment = [&](std::size_t i) {
@@ -149,7 +151,8 @@ void put_compared_figures(Json& numerics, const NumericFigures& figures, const N
              worst(evidence, [](const UpdateComparison& c) { return c.grad_zeros.underflow_fraction(); }), reason);
   set_number(numerics, "underflow_felt_fraction", figures.underflow_felt, reason);
   set_number(numerics, "activation_underflow_fraction",
-             worst(evidence, [](const UpdateComparison& c) { return c.activation_zeros.underflow_fraction(); }), reason);
+             worst(evidence, [](const UpdateComparison& c) { return c.activation_zeros.underflow_fraction(); }),
+             reason);
   set_number(numerics, "moment2_underflow_fraction", figures.moment2_underflow, reason);
   set_number(numerics, "subnormal_fraction", figures.subnormal, reason);
   set_number(numerics, "absorbed_update_fraction", figures.absorbed, reason);
@@ -185,13 +188,21 @@ void put_verdict(Json& numerics, const NumericFigures& figures, const Recipe& re
 }  // namespace
 
 std::optional<double> late_loss_difference(const std::vector<double>& loss, const std::vector<double>& reference) {
+  return late_loss_difference_at_equal_applied(loss, reference, {});
+}
+
+std::optional<double> late_loss_difference_at_equal_applied(const std::vector<double>& loss,
+                                                            const std::vector<double>& reference,
+                                                            const std::vector<std::size_t>& skipped) {
   const std::size_t updates = std::min(loss.size(), reference.size());
   if (updates == 0) return std::nullopt;
-  const auto late_sum = [&](const std::vector<double>& losses) {
-    const auto end = losses.begin() + static_cast<std::ptrdiff_t>(updates);
-    return std::accumulate(end - static_cast<std::ptrdiff_t>(quarter_of(updates)), end, 0.0);
-  };
-  return std::fabs(late_sum(loss) / late_sum(reference) - 1);
+  double sum = 0, reference_sum = 0;
+  for (std::size_t i = updates - quarter_of(updates); i < updates; ++i) {
+    sum += loss[i];
+    const auto lag = std::lower_bound(skipped.begin(), skipped.end(), i) - skipped.begin();
+    reference_sum += reference[i - static_cast<std::size_t>(lag)];
+  }
+  return std::fabs(sum / reference_sum - 1);
 }
 
 NumericFigures figures_of(const StepRecord& step, const Trajectory& fp32, const NumericEvidence* evidence) {
@@ -200,18 +211,25 @@ NumericFigures figures_of(const StepRecord& step, const Trajectory& fp32, const 
   f.updates = static_cast<std::int64_t>(step.loss.size());
   f.overflows = static_cast<std::int64_t>(step.overflowed.size());
   f.last_quarter = static_cast<std::int64_t>(quarter);
-  f.last_quarter_overflows = std::count_if(step.overflowed.begin(), step.overflowed.end(),
-                                           [&](std::int64_t update) { return update > step.last.attempted - f.last_quarter; });
+  f.last_quarter_overflows = std::count_if(step.overflowed.begin(), step.overflowed.end(), [&](std::int64_t update) {
+    return update > step.last.attempted - f.last_quarter;
+  });
   f.state_nonfinite = step.last.state_nonfinite;
   f.scale_exhausted = step.last.scale_exhausted;
-  f.loss_nonfinite = std::any_of(step.loss.end() - static_cast<std::ptrdiff_t>(std::min(quarter, step.loss.size())), step.loss.end(),
-                                 [](double loss) { return !std::isfinite(loss); });
+  f.loss_nonfinite = std::any_of(step.loss.end() - static_cast<std::ptrdiff_t>(std::min(quarter, step.loss.size())),
+                                 step.loss.end(), [](double loss) { return !std::isfinite(loss); });
   f.loss_rel_diff = late_loss_difference(step.loss, fp32.loss);
+  const std::int64_t before = step.last.attempted - static_cast<std::int64_t>(step.loss.size());
+  std::vector<std::size_t> skipped;
+  for (const std::int64_t update : step.overflowed) skipped.push_back(static_cast<std::size_t>(update - before - 1));
+  f.loss_rel_diff_applied = late_loss_difference_at_equal_applied(step.loss, fp32.loss, skipped);
   f.grad_rel_l2 = worst(evidence, [](const UpdateComparison& c) { return c.grad.rel_l2(); });
-  f.grad_cosine = worst(evidence, [](const UpdateComparison& c) { return c.grad.cosine(); }, true);
+  f.grad_cosine = worst(
+      evidence, [](const UpdateComparison& c) { return c.grad.cosine(); }, true);
   f.update_rel_l2 = worst(evidence, [](const UpdateComparison& c) { return c.step.rel_l2(); });
   f.update_rms_over_lr = worst(evidence, [](const UpdateComparison& c) { return c.step_rms(); });
-  if (evidence != nullptr && !evidence->comparisons.empty()) f.adamw_step_bound = evidence->comparisons.front().step_bound;
+  if (evidence != nullptr && !evidence->comparisons.empty())
+    f.adamw_step_bound = evidence->comparisons.front().step_bound;
   f.underflow_felt = worst(evidence, [](const UpdateComparison& c) { return c.grad_zeros.felt_fraction(); });
   f.subnormal = worst(evidence, [](const UpdateComparison& c) { return c.subnormal_fraction; });
   f.moment2_underflow = worst(evidence, [](const UpdateComparison& c) { return c.moment2_zeros.underflow_fraction(); });
@@ -220,8 +238,8 @@ NumericFigures figures_of(const StepRecord& step, const Trajectory& fp32, const 
   return f;
 }
 
-Json numerics_json(const StepRecord& step, const Trajectory& fp32, const NumericEvidence* evidence, double initial_scale,
-                   std::int64_t layers) {
+Json numerics_json(const StepRecord& step, const Trajectory& fp32, const NumericEvidence* evidence,
+                   double initial_scale, std::int64_t layers) {
   const NumericFigures figures = figures_of(step, fp32, evidence);
   const NumericsLimits limits = limits_for(*step.recipe, layers);
   const bool was_compared = evidence != nullptr && !evidence->comparisons.empty();
@@ -232,11 +250,15 @@ Json numerics_json(const StepRecord& step, const Trajectory& fp32, const Numeric
   put_verdict(numerics, figures, *step.recipe, limits, was_compared, reason);
   numerics["loss_reference"] = fp32.loss.empty() ? Json(nullptr) : Json(fp32.loss);
   set_number(numerics, "loss_rel_diff", figures.loss_rel_diff, "fp32 was not run beside it, or a loss is not finite");
+  set_number(numerics, "loss_rel_diff_applied", figures.loss_rel_diff_applied,
+             "fp32 was not run beside it, or a loss is not finite");
   numerics["grad_norm"] = step.grad_norm;
   numerics["grad_norm_reference"] = fp32.grad_norm.empty() ? Json(nullptr) : Json(fp32.grad_norm);
   put_compared_figures(numerics, figures, evidence, was_compared ? "not a finite number" : reason);
-  set_number(numerics, "saturated_fraction", figures.saturated, step.recipe->uses_fp8() ? reason : "the recipe has no FP8 tensors");
-  set_number(numerics, "flushed_fraction", flushed_fraction(evidence), step.recipe->uses_fp8() ? reason : "the recipe has no FP8 tensors");
+  set_number(numerics, "saturated_fraction", figures.saturated,
+             step.recipe->uses_fp8() ? reason : "the recipe has no FP8 tensors");
+  set_number(numerics, "flushed_fraction", flushed_fraction(evidence),
+             step.recipe->uses_fp8() ? reason : "the recipe has no FP8 tensors");
   numerics["overflow_count"] = figures.overflows;
   put_places(numerics, evidence, reason);
   numerics["scale"] = scale_json(step, initial_scale);
@@ -244,10 +266,12 @@ Json numerics_json(const StepRecord& step, const Trajectory& fp32, const Numeric
   numerics["compared_updates"] = Json::array();
   numerics["tensors"] = Json::array();
   if (was_compared) {
-    for (const UpdateComparison& comparison : evidence->comparisons) numerics["compared_updates"].push_back(comparison_json(comparison));
+    for (const UpdateComparison& comparison : evidence->comparisons)
+      numerics["compared_updates"].push_back(comparison_json(comparison));
     numerics["tensors"] = tensors_json(evidence->comparisons.back());
   }
-  if (evidence != nullptr && !evidence->not_compared.empty()) numerics["compared_updates_reason"] = evidence->not_compared;
+  if (evidence != nullptr && !evidence->not_compared.empty())
+    numerics["compared_updates_reason"] = evidence->not_compared;
   return numerics;
 }
 

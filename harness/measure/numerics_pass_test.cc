@@ -33,9 +33,10 @@ class NumericsPassTest : public testing::Test {
   void run(std::string_view recipes, double budget_s = 60) {
     config.recipes = parse_recipes(recipes);
     pass.emplace(config, data, *backend, events, budget_s);
-    const StepsOptions options{.budget_s = 60, .traced_updates = 1, .at_end = [&](const StepRecord& step, Execution& execution) {
-                                 pass->observe_end(step, execution);
-                               }};
+    const StepsOptions options{
+        .budget_s = 60, .traced_updates = 1, .at_end = [&](const StepRecord& step, Execution& execution) {
+          pass->observe_end(step, execution);
+        }};
     steps = run_steps(config, data, *backend, options, events, [](const std::vector<StepRecord>&) {});
     for (const StepRecord& step : steps) pass->observe_start(step);
   }
@@ -90,6 +91,8 @@ TEST_F(NumericsPassTest, AStateThatIsNotFinite_IsLocated) {
     const NumericEvidence& e = evidence(i);
     ASSERT_TRUE(e.first_nonfinite) << e.nonfinite_reason;
     EXPECT_LE(e.first_nonfinite->update, steps[i].last.attempted);
+    ASSERT_FALSE(e.comparisons.empty());
+    EXPECT_EQ(e.comparisons.back().update, steps[i].last.attempted) << "the update that broke it is compared";
     const NumericFigures figures = figures_of(steps[i], {}, &e);
     EXPECT_EQ(judge(figures, *steps[i].recipe, limits_for(*steps[i].recipe, 2)).kind, VerdictKind::diverged);
   }
@@ -129,6 +132,16 @@ TEST(LateLossDifference, IsOfTheLastQuarter) {
   EXPECT_DOUBLE_EQ(*late_loss_difference({0.5}, {1}), 0.5) << "without sign, at least one update";
   EXPECT_TRUE(std::isnan(*late_loss_difference({1, NAN}, {1, 1})));
   EXPECT_FALSE(late_loss_difference({1}, {}));
+}
+
+TEST(LateLossDifference, AtEqualAppliedUpdates_LooksBackByTheSkippedOnes) {
+  // Updates 3 and 6 of 8 (from 0: 2 and 5) were skipped: the last two losses, 3 and 2, come after as many applied
+  // updates as the reference's fifth and sixth.
+  const std::vector<double> loss = {8, 7, 6, 6, 5, 4, 3, 2}, reference = {8, 7, 6, 5, 3, 2, 1, 1};
+  EXPECT_DOUBLE_EQ(*late_loss_difference(loss, reference), 5.0 / 2 - 1);
+  EXPECT_DOUBLE_EQ(*late_loss_difference_at_equal_applied(loss, reference, {2, 5}), 0);
+  // The skipped update itself had not lost anything yet when its loss was taken.
+  EXPECT_DOUBLE_EQ(*late_loss_difference_at_equal_applied(loss, reference, {7}), 5.0 / 2 - 1);
 }
 
 }  // namespace

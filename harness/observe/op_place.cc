@@ -22,7 +22,11 @@ void OpLocator::enter(const Op& op) {
 }
 
 Place OpLocator::place(const Op& op, std::string tensor) const {
-  return {.update = update_, .micro_batch = micro_batch_, .phase = op.phase, .layer = op.layer, .op = op.name,
+  return {.update = update_,
+          .micro_batch = micro_batch_,
+          .phase = op.phase,
+          .layer = op.layer,
+          .op = op.name,
           .tensor = std::move(tensor)};
 }
 

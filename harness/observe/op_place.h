@@ -8,7 +8,8 @@
 
 namespace mixroof {
 
-/// Counted from 1 as the clocks are; micro_batch 0: the update itself. `layer` is the model's number (h.0 is 0), -1 outside.
+/// Counted from 1 as the clocks are; micro_batch 0: the update itself. `layer` is the model's number (h.0 is 0), -1
+/// outside.
 struct Place {
   std::int64_t update = 0, micro_batch = 0;
   Phase phase = Phase::forward;

@@ -28,7 +28,8 @@ void ReferenceRecord::put(std::int64_t micro_batch, const std::string& op, const
   tensors_[key(micro_batch, op, tensor)] = sparse(values);
 }
 
-const SparseValues* ReferenceRecord::find(std::int64_t micro_batch, const std::string& op, const std::string& tensor) const {
+const SparseValues* ReferenceRecord::find(std::int64_t micro_batch, const std::string& op,
+                                          const std::string& tensor) const {
   const auto found = tensors_.find(key(micro_batch, op, tensor));
   return found == tensors_.end() ? nullptr : &found->second;
 }
@@ -67,8 +68,9 @@ void ReferenceRecorder::after(const Op& op) {
     const std::string& name = program.tensors[static_cast<std::size_t>(output.tensor)].name;
     if (!wanted_.contains(name)) continue;
     const std::vector<double> values = execution_.read(output.tensor);
-    record_.put(locator_.micro_batch(), op.name, name,
-                std::span(values).subspan(static_cast<std::size_t>(output.offset), static_cast<std::size_t>(output.count)));
+    record_.put(
+        locator_.micro_batch(), op.name, name,
+        std::span(values).subspan(static_cast<std::size_t>(output.offset), static_cast<std::size_t>(output.count)));
   }
 }
 

@@ -1,5 +1,6 @@
-// What FP32 computes in one update, kept to compare another recipe with: every tensor as the op that wrote it left it, and for
-// each parameter its gradient, its step and both moments. Of large tensors every n-th value when memory is short.
+// What FP32 computes in one update, kept to compare another recipe with: every tensor as the op that wrote it left it,
+// and for each parameter its gradient, its step and both moments. Of large tensors every n-th value when memory is
+// short.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ struct SparseValues {
 /// What the optimizer did to one parameter.
 struct RecordedUpdate {
   SparseValues grad, step, moment1, moment2;  // step: after - before
-  double grad_factor = 1;  // unscale × clip
+  double grad_factor = 1;                     // unscale × clip
 };
 
 class ReferenceRecord {
@@ -45,7 +46,8 @@ class ReferenceRecord {
   std::unordered_map<std::string, RecordedUpdate> updates_;
 };
 
-/// The stride with which a record of this program takes at most `bytes`; odd, so that it visits every column of a matrix.
+/// The stride with which a record of this program takes at most `bytes`; odd, so that it visits every column of a
+/// matrix.
 std::int64_t stride_that_fits(const Program& fp32, std::int64_t bytes);
 
 /// Fills a record while FP32 runs an update; only tensors called as in `wanted` (all of another program's).

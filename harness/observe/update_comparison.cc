@@ -8,7 +8,6 @@
 #include "harness/observe/reference_record.h"
 #include "kernels/adamw/adamw.h"
 #include "kernels/cross_entropy/cross_entropy.h"
-#include "kernels/registry.h"
 
 namespace mixroof {
 namespace {
@@ -42,12 +41,13 @@ ZeroCounts zero_counts(std::span<const double> values, const SparseValues& refer
   return zeros;
 }
 
-/// A tensor's step against FP32's where the first moment is not lost in rounding noise: AdamW makes a step as large as the
-/// others of a moment that is zero but for rounding (the key's bias, whose gradient is exactly zero in theory).
+/// A tensor's step against FP32's where the first moment is not lost in rounding noise: AdamW makes a step as large as
+/// the others of a moment that is zero but for rounding (the key's bias, whose gradient is exactly zero in theory).
 DifferenceSums clear_step_differences(std::span<const double> step, const RecordedUpdate& reference) {
   double square = 0;
   for (const float m : reference.moment1.values) square += static_cast<double>(m) * static_cast<double>(m);
-  const double clear = 0.1 * std::sqrt(square / static_cast<double>(std::max<std::size_t>(reference.moment1.values.size(), 1)));
+  const double clear =
+      0.1 * std::sqrt(square / static_cast<double>(std::max<std::size_t>(reference.moment1.values.size(), 1)));
   DifferenceSums sums;
   const auto stride = static_cast<std::size_t>(reference.step.stride);
   for (std::size_t i = 0; i < reference.step.values.size(); ++i)
@@ -58,8 +58,14 @@ DifferenceSums clear_step_differences(std::span<const double> step, const Record
 
 class Comparator : public OpObserver {
  public:
-  Comparator(const Execution& recipe, const ReferenceRecord& reference, const ComparisonOptions& options, UpdateComparison& result)
-      : execution_(recipe), program_(recipe.program()), locator_(program_), reference_(reference), options_(options), result_(result) {
+  Comparator(const Execution& recipe, const ReferenceRecord& reference, const ComparisonOptions& options,
+             UpdateComparison& result)
+      : execution_(recipe),
+        program_(recipe.program()),
+        locator_(program_),
+        reference_(reference),
+        options_(options),
+        result_(result) {
     locator_.start_update(result.update);
   }
 
@@ -76,12 +82,14 @@ class Comparator : public OpObserver {
       return;
     }
     std::vector<double> whole;
-    for (const OpOutput& output : number_outputs(program_, op)) look_at_output(op, output, values_of(execution_, output, whole));
+    for (const OpOutput& output : number_outputs(program_, op))
+      look_at_output(op, output, values_of(execution_, output, whole));
   }
 
   void finish() {
     for (auto& [key, evidence] : tensors_) result_.tensors.push_back(std::move(evidence));
-    if (gradient_values_ > 0) result_.subnormal_fraction = static_cast<double>(subnormal_) / static_cast<double>(gradient_values_);
+    if (gradient_values_ > 0)
+      result_.subnormal_fraction = static_cast<double>(subnormal_) / static_cast<double>(gradient_values_);
   }
 
  private:
@@ -153,7 +161,8 @@ class Comparator : public OpObserver {
   void look_at_update(const Op& op, const Program::Parameter& parameter) {
     const std::vector<double> control = execution_.read(program_.control);
     if (slot(control.data(), Slot::apply) == 0) return;
-    const std::vector<double> after = execution_.read(state_of(parameter)), moment1 = execution_.read(parameter.moment1),
+    const std::vector<double> after = execution_.read(state_of(parameter)),
+                              moment1 = execution_.read(parameter.moment1),
                               moment2 = execution_.read(parameter.moment2);
     count_absorbed(op, control, after, moment1, moment2);
     std::vector<double> step(after.size());
@@ -174,7 +183,8 @@ class Comparator : public OpObserver {
     note_distance(op, name, clear_step_differences(step, reference).rel_l2(), options_.limits.tensor_update_rel_l2);
   }
 
-  void note_moment(const Op& op, TensorId id, std::span<const double> moment, const SparseValues& reference, DifferenceSums& all) {
+  void note_moment(const Op& op, TensorId id, std::span<const double> moment, const SparseValues& reference,
+                   DifferenceSums& all) {
     const std::string& name = tensor_of(program_, id).name;
     note_nonfinite(op, name, moment);
     add_stats(id, moment);
@@ -191,7 +201,8 @@ class Comparator : public OpObserver {
                                .bias_correction1 = slot(control.data(), Slot::bias_correction1),
                                .bias_correction2 = slot(control.data(), Slot::bias_correction2)};
     for (std::size_t i = 0; i < after.size(); ++i)
-      result_.absorbed.add(exact_adamw_update(scalars, before_update_[i], moment1[i], moment2[i]), before_update_[i], after[i]);
+      result_.absorbed.add(exact_adamw_update(scalars, before_update_[i], moment1[i], moment2[i]), before_update_[i],
+                           after[i]);
   }
 
   void measure_steps(const Op& op, std::span<const double> step, double learning_rate) {
@@ -205,7 +216,9 @@ class Comparator : public OpObserver {
   }
 
   /// What the optimizer updates.
-  static TensorId state_of(const Program::Parameter& parameter) { return parameter.master >= 0 ? parameter.master : parameter.param; }
+  static TensorId state_of(const Program::Parameter& parameter) {
+    return parameter.master >= 0 ? parameter.master : parameter.param;
+  }
 
   void count_subnormal(const ValueStats& stats) {
     subnormal_ += stats.subnormal;
@@ -249,7 +262,8 @@ class Comparator : public OpObserver {
 
 class NonfiniteFinder : public OpObserver {
  public:
-  NonfiniteFinder(const Execution& execution, std::int64_t update) : execution_(execution), locator_(execution.program()) {
+  NonfiniteFinder(const Execution& execution, std::int64_t update)
+      : execution_(execution), locator_(execution.program()) {
     locator_.start_update(update);
   }
   void before(const Op& op) override { locator_.enter(op); }
@@ -300,7 +314,8 @@ void take_over_state(const Execution& from, Execution& fp32) {
   fp32.write(fp32.program().control, control);
 }
 
-UpdateComparison compare_update(Execution& recipe, Execution& fp32, const Window& window, const ComparisonOptions& options) {
+UpdateComparison compare_update(Execution& recipe, Execution& fp32, const Window& window,
+                                const ComparisonOptions& options) {
   ReferenceRecord record(stride_that_fits(fp32.program(), options.record_bytes));
   take_over_state(recipe, fp32);
   ReferenceRecorder recorder(fp32, tensor_names(recipe.program()), record);
@@ -322,28 +337,6 @@ std::optional<Place> find_first_nonfinite(Execution& execution, const Window& wi
   NonfiniteFinder finder(execution, execution.outcome().attempted + 1);
   run_watched(execution, window, finder);
   return finder.found;
-}
-
-std::optional<Fp8Counts> read_fp8_counts(const Execution& execution) {
-  const Program& program = execution.program();
-  if (program.fp8_counts < 0) return std::nullopt;
-  Fp8Counts counts;
-  const std::vector<double> pairs = execution.read(program.fp8_counts);
-  for (std::size_t i = 0; i + 1 < pairs.size(); i += 2) {
-    counts.saturated += pairs[i];
-    counts.flushed += pairs[i + 1];
-  }
-  double per_update = 0;
-  for (const SectionKind kind : {SectionKind::first, SectionKind::next, SectionKind::update})
-    for (const Op& op : program.section(kind)) {
-      const bool is_counted = std::any_of(op.operands.begin(), op.operands.end(),
-                                          [&](const OperandRef& ref) { return ref.tensor == program.fp8_counts; });
-      if (!is_counted) continue;
-      const std::int64_t values = find_kernel(op.problem.kernel).operands(op.problem).front().count();
-      per_update += static_cast<double>(values) * static_cast<double>(program.repeats(kind));
-    }
-  counts.quantized = per_update * static_cast<double>(execution.outcome().attempted);
-  return counts;
 }
 
 }  // namespace mixroof

@@ -10,7 +10,7 @@
 #include <random>
 
 #include "harness/execute/initialization.h"
-#include "harness/observe/reference_record.h"
+#include "harness/observe/fp8_counts.h"
 #include "harness/program/lower.h"
 
 namespace mixroof {
@@ -40,8 +40,12 @@ class Damage : public OpObserver {
  public:
   using Change = std::function<void(std::vector<double>&)>;
   Damage(Execution& execution, std::string op, std::string tensor, std::int64_t micro_batch, Change change)
-      : execution_(execution), locator_(execution.program()), op_(std::move(op)), tensor_(std::move(tensor)),
-        micro_batch_(micro_batch), change_(std::move(change)) {}
+      : execution_(execution),
+        locator_(execution.program()),
+        op_(std::move(op)),
+        tensor_(std::move(tensor)),
+        micro_batch_(micro_batch),
+        change_(std::move(change)) {}
   void before(const Op& op) override { locator_.enter(op); }
   void after(const Op& op) override {
     if (op.name != op_ || locator_.micro_batch() != micro_batch_) return;
@@ -69,9 +73,10 @@ void one_infinity(std::vector<double>& values) { values[values.size() / 2] = std
 /// A recipe and FP32 at the start of training.
 class Pair {
  public:
-  explicit Pair(std::string_view recipe, const Batch& batch = kTwoMicroBatches, double loss_scale = 1, const LowerOptions& lowering = {},
-                const char* model_name = "gpt2-tiny")
-      : model(find_model(model_name)), batch_(batch),
+  explicit Pair(std::string_view recipe, const Batch& batch = kTwoMicroBatches, double loss_scale = 1,
+                const LowerOptions& lowering = {}, const char* model_name = "gpt2-tiny")
+      : model(find_model(model_name)),
+        batch_(batch),
         execution(lower(model, find_recipe(recipe), batch, cpu().target(), lowering), cpu(), Placement::arena),
         fp32(lower(model, find_recipe("fp32"), batch, cpu().target(), lowering), cpu(), Placement::arena) {
     execution.initialize(initial_parameters(model, 1), loss_scale);
@@ -79,7 +84,8 @@ class Pair {
     options.limits = limits_for(find_recipe(recipe), model.layers);
   }
   UpdateComparison compare(double masked = 0) {
-    return compare_update(execution, fp32, random_window(batch_, 10 + static_cast<std::uint64_t>(execution.outcome().attempted), masked),
+    return compare_update(execution, fp32,
+                          random_window(batch_, 10 + static_cast<std::uint64_t>(execution.outcome().attempted), masked),
                           options);
   }
   void train(int updates) {
@@ -93,8 +99,8 @@ class Pair {
   ComparisonOptions options;
 };
 
-void expect_place(const Place& place, std::int64_t update, std::int64_t micro_batch, Phase phase, int layer, const char* op,
-                  const char* tensor) {
+void expect_place(const Place& place, std::int64_t update, std::int64_t micro_batch, Phase phase, int layer,
+                  const char* op, const char* tensor) {
   EXPECT_EQ(place.update, update);
   EXPECT_EQ(place.micro_batch, micro_batch);
   EXPECT_EQ(place.phase, phase);
@@ -175,7 +181,8 @@ TEST(UpdateComparison, ADamagedForwardAndADamagedOptimizer_AreLocatedExactly) {
   update.options.intruder = &optimizer;
   const UpdateComparison d = update.compare();
   ASSERT_TRUE(d.first_divergence);
-  expect_place(d.first_divergence->place, 1, 0, Phase::update, -1, "h.1.mlp.c_fc.weight adamw", "h.1.mlp.c_fc.weight.moment2");
+  expect_place(d.first_divergence->place, 1, 0, Phase::update, -1, "h.1.mlp.c_fc.weight adamw",
+               "h.1.mlp.c_fc.weight.moment2");
 }
 
 TEST(UpdateComparison, AnInfinity_IsLocatedExactly_AndTheUpdateIsSkipped) {
@@ -211,7 +218,8 @@ TEST(UpdateComparison, Watching_ChangesNoBit) {
       pair.train(1);
     std::vector<std::vector<double>> all;
     for (const Program::Parameter& p : pair.execution.program().parameters)
-      for (const TensorId id : {p.param, p.master, p.grad, p.moment1, p.moment2}) all.push_back(pair.execution.read(id));
+      for (const TensorId id : {p.param, p.master, p.grad, p.moment1, p.moment2})
+        all.push_back(pair.execution.read(id));
     return all;
   };
   EXPECT_EQ(state(true), state(false));
@@ -246,7 +254,8 @@ TEST(UpdateComparison, TinyGradientsUnderflowInUnscaledFp16_NotWithAScale_NorInB
     pair.execution.write(master, values);
     return pair.compare();
   };
-  const UpdateComparison unscaled = zeros("fp16-master-unscaled", 1), scaled = zeros("fp16-master", 65536), bf16 = zeros("bf16-master", 1);
+  const UpdateComparison unscaled = zeros("fp16-master-unscaled", 1), scaled = zeros("fp16-master", 65536),
+                         bf16 = zeros("bf16-master", 1);
   ASSERT_TRUE(scaled.applied);
   EXPECT_GT(unscaled.activation_zeros.underflow_fraction(), 0.05);
   EXPECT_GT(unscaled.subnormal_fraction, 0.2);
@@ -258,11 +267,13 @@ TEST(UpdateComparison, TinyGradientsUnderflowInUnscaledFp16_NotWithAScale_NorInB
 TEST(UpdateComparison, MaskedPositions_AreStructuralZeros) {
   Pair pair("bf16-master");
   const UpdateComparison c = pair.compare(0.5);
-  // Half of the rows of dlogits are 0 in both; the tables have rows that no token of the window uses (positions past 16).
+  // Half of the rows of dlogits are 0 in both; the tables have rows that no token of the window uses (positions past
+  // 16).
   EXPECT_GT(c.activation_zeros.structural, 0.3 * 2 * 2 * 16 * 256);
   EXPECT_LT(c.activation_zeros.underflow_fraction(), 0.01);
   EXPECT_GT(c.grad_zeros.structural, 0);
-  const auto table = std::find_if(c.tensors.begin(), c.tensors.end(), [](const TensorEvidence& t) { return t.name == "wpe.weight.grad"; });
+  const auto table = std::find_if(c.tensors.begin(), c.tensors.end(),
+                                  [](const TensorEvidence& t) { return t.name == "wpe.weight.grad"; });
   ASSERT_NE(table, c.tensors.end());
   EXPECT_EQ(table->stats.zeros, (pair.model.context - 16) * pair.model.width);
   EXPECT_EQ(table->zeros->underflow, 0);
@@ -299,10 +310,11 @@ TEST(Fp8Counts, CountWhatWasQuantized_AndAreAbsentElsewhere) {
   pair.train(3);
   const std::optional<Fp8Counts> counts = read_fp8_counts(pair.execution);
   ASSERT_TRUE(counts);
-  // By hand per micro-batch: 4 linears a layer, inputs of width 64, 64, 64, 256 and output gradients of 192, 64, 256, 64 over 32
-  // rows; once a window their weights. 2 layers, 2 micro-batches, 3 updates.
+  // By hand per micro-batch: 4 linears a layer, inputs of width 64, 64, 64, 256 and output gradients of 192, 64, 256,
+  // 64 over 32 rows; once a window their weights. 2 layers, 2 micro-batches, 3 updates.
   const std::int64_t width = pair.model.width, rows = 32;
-  const std::int64_t inputs = rows * (3 * width + 4 * width), gradients = rows * (3 * width + width + 4 * width + width);
+  const std::int64_t inputs = rows * (3 * width + 4 * width),
+                     gradients = rows * (3 * width + width + 4 * width + width);
   const std::int64_t weights = 12 * width * width;
   EXPECT_EQ(counts->quantized, static_cast<double>(3 * 2 * (2 * (inputs + gradients) + weights)));
   EXPECT_GT(counts->flushed, 0);

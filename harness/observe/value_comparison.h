@@ -9,18 +9,19 @@
 
 namespace mixroof {
 
-/// Running sums from which the distance of values to a reference follows. Sums over tensors add up to those of their union.
+/// Running sums from which the distance of values to a reference follows. Sums over tensors add up to those of their
+/// union.
 struct DifferenceSums {
   double difference_square = 0;  // Σ (value - reference)²
   double value_square = 0, reference_square = 0;
-  double product = 0;            // Σ value · reference
+  double product = 0;  // Σ value · reference
 
   /// `weight`: how many values this one stands for where only every n-th is looked at.
   void add(double value, double reference, double weight = 1);
   void add(const DifferenceSums& other);
 
-  /// ‖value - reference‖ ÷ ‖reference‖. 0 when both are zero everywhere, infinite when only the reference is, NaN when a
-  /// value was not finite.
+  /// ‖value - reference‖ ÷ ‖reference‖. 0 when both are zero everywhere, infinite when only the reference is, NaN when
+  /// a value was not finite.
   double rel_l2() const;
   /// Cosine of the angle between both. 1 when both are zero everywhere, 0 when one of them is.
   double cosine() const;
@@ -32,7 +33,8 @@ struct DifferenceSums {
 struct ValueStats {
   std::int64_t count = 0, zeros = 0, nonfinite = 0;
   std::int64_t subnormal = 0;  // not zero and below the least normal number of the format: stored with fewer bits
-  double min = std::numeric_limits<double>::infinity(), max = -std::numeric_limits<double>::infinity();  // of finite values
+  double min = std::numeric_limits<double>::infinity(),
+         max = -std::numeric_limits<double>::infinity();  // of finite values
 
   void add(std::span<const double> values, Format format);
 };
@@ -40,8 +42,8 @@ struct ValueStats {
 /// Zeros told apart by what FP32 has in their place.
 struct ZeroCounts {
   double values = 0;
-  double underflow = 0;        // zero here and not in FP32
-  double structural = 0;       // zero in both: masked positions, rows never seen
+  double underflow = 0;   // zero here and not in FP32
+  double structural = 0;  // zero in both: masked positions, rows never seen
   /// Underflow of values whose FP32 magnitude is at least a threshold: those that the optimizer would have felt.
   double felt = 0;
 

@@ -42,7 +42,8 @@ TEST(DifferenceSums, ZerosAndValuesThatAreNotFinite) {
   EXPECT_EQ(sums({1}, {0}).cosine(), 0);
   EXPECT_EQ(sums({0}, {1}).rel_l2(), 1) << "nothing instead of the reference is as far off as it is long";
   EXPECT_TRUE(std::isnan(sums({kNan}, {1}).rel_l2()));
-  // Squares of 1e-170 vanish as a product, not as sums of their own: (1, 1) against (1, -1) is a right angle at any scale.
+  // Squares of 1e-170 vanish as a product, not as sums of their own: (1, 1) against (1, -1) is a right angle at any
+  // scale.
   EXPECT_DOUBLE_EQ(sums({1e-140, 1e-140}, {1e-140, 1e-140}).cosine(), 1);
 }
 
@@ -75,7 +76,8 @@ TEST(ZeroCounts, ZerosOfFp32AreStructural_OthersUnderflow_AndFewOfThemAreFelt) {
 
 TEST(ExactAdamwUpdate, IsTheFormula) {
   // bc1 0.5: m̂ = 0.4; bc2 0.25: √v̂ = 0.2; 0.4/(0.2 + 0.2) = 1; decay 0.5 · 2 = 1; rate 0.1.
-  const AdamwScalars s{.learning_rate = 0.1, .weight_decay = 0.5, .eps = 0.2, .bias_correction1 = 0.5, .bias_correction2 = 0.25};
+  const AdamwScalars s{
+      .learning_rate = 0.1, .weight_decay = 0.5, .eps = 0.2, .bias_correction1 = 0.5, .bias_correction2 = 0.25};
   EXPECT_DOUBLE_EQ(exact_adamw_update(s, 2, 0.2, 0.01), -0.2);
   // A second moment of 0 divides by eps alone.
   EXPECT_DOUBLE_EQ(exact_adamw_update(s, 0, 0.2, 0), -0.1 * 0.4 / 0.2);
@@ -96,9 +98,9 @@ TEST(AdamwStepBound, HoldsForAnyGradients_AndIsReached) {
 
 TEST(AbsorbedCounts, CountUpdatesThatWereNotZeroAndChangedNothing) {
   AbsorbedCounts counts;
-  counts.add(-1e-5, 1, 1);       // absorbed
-  counts.add(-1e-2, 1, 0.99);    // taken
-  counts.add(0, 1, 1);           // there was nothing to take
+  counts.add(-1e-5, 1, 1);     // absorbed
+  counts.add(-1e-2, 1, 0.99);  // taken
+  counts.add(0, 1, 1);         // there was nothing to take
   EXPECT_EQ(counts.updates, 2);
   EXPECT_EQ(counts.fraction(), 0.5);
   EXPECT_EQ(AbsorbedCounts{}.fraction(), 0);

@@ -18,15 +18,16 @@ std::string_view name(VerdictKind kind);
 struct NumericFigures {
   std::int64_t updates = 0, overflows = 0;  // attempted; skipped for values that were not finite
   std::int64_t last_quarter = 0, last_quarter_overflows = 0;
-  bool state_nonfinite = false;             // a parameter or moment
-  bool scale_exhausted = false;             // overflow at the floor of the loss scale
-  bool loss_nonfinite = false;              // in the last quarter
-  std::optional<double> loss_rel_diff;      // of the means over the last quarter
+  bool state_nonfinite = false;                 // a parameter or moment
+  bool scale_exhausted = false;                 // overflow at the floor of the loss scale
+  bool loss_nonfinite = false;                  // in the last quarter
+  std::optional<double> loss_rel_diff;          // of the means over the last quarter
+  std::optional<double> loss_rel_diff_applied;  // the same at equal applied updates: without the lag of skipped ones
   std::optional<double> grad_rel_l2, grad_cosine, update_rel_l2;
-  std::optional<double> update_rms_over_lr; // in learning rates
-  double adamw_step_bound = 0;              // what exact AdamW never passes, in learning rates
-  std::optional<double> underflow_felt;     // share of weight gradients that AdamW would have felt and that are zero
-  std::optional<double> subnormal;          // share of gradient values stored with fewer bits than the format has
+  std::optional<double> update_rms_over_lr;  // in learning rates
+  double adamw_step_bound = 0;               // what exact AdamW never passes, in learning rates
+  std::optional<double> underflow_felt;      // share of weight gradients that AdamW would have felt and that are zero
+  std::optional<double> subnormal;           // share of gradient values stored with fewer bits than the format has
   std::optional<double> moment2_underflow;
   std::optional<double> absorbed, saturated;
 };
