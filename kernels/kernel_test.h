@@ -175,4 +175,19 @@ inline void run_replacing(const Plan& sound, const Launch& launch, std::size_t o
   sound.run({.operands = operands, .workspace = launch.workspace, .queue = launch.queue});
 }
 
+// ---- Values. ----
+
+/// What an element may be off: `relative` of it and `absolute`, together.
+struct Tolerance {
+  double relative = 0, absolute = 0;
+};
+
+inline void expect_near(const std::vector<double>& got, const std::vector<double>& expected, const Tolerance& tolerance,
+                        const std::string& what) {
+  ASSERT_EQ(got.size(), expected.size()) << what;
+  for (std::size_t i = 0; i < got.size(); ++i)
+    ASSERT_LE(std::fabs(got[i] - expected[i]), tolerance.relative * std::fabs(expected[i]) + tolerance.absolute)
+        << what << "[" << i << "]: got " << got[i] << ", expected " << expected[i];
+}
+
 }  // namespace mixroof

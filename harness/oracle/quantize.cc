@@ -6,9 +6,9 @@
 #include <optional>
 
 #include "harness/execute/kernel_run.h"
-#include "harness/numeric/codec.h"
 #include "harness/oracle/comparison.h"
 #include "harness/oracle/entry.h"
+#include "harness/oracle/quantize_blocks.h"
 #include "kernels/control.h"
 #include "kernels/fp8_scale/fp8_scale.h"
 #include "kernels/quantize/quantize.h"
@@ -16,7 +16,7 @@
 namespace mixroof {
 namespace {
 
-constexpr const char* kGroup = "quantize";
+constexpr const char* kGroup = kQuantizeGroup;
 
 using Values = std::vector<double>;
 
@@ -27,18 +27,6 @@ Format fp8_format(const OracleEntry& entry, const std::string& name) {
 }
 
 std::uint32_t bits_of_fp32(double value) { return std::bit_cast<std::uint32_t>(static_cast<float>(value)); }
-
-/// An operand of codes holds values; the kernel's scale is apart.
-Values decoded(Format format, const Values& codes) {
-  Values values;
-  for (const double code : codes) {
-    const auto byte = static_cast<std::uint8_t>(code);
-    float value = 0;
-    decode(format, &byte, &value, 1);
-    values.push_back(value);
-  }
-  return values;
-}
 
 struct Quantized {
   Values values;  // of the codes
@@ -61,7 +49,7 @@ Quantized quantize(Backend& backend, Format format, const Values& x, double scal
 double next_scale(Backend& backend, Format format, double amax, Values& history, double margin, double scale) {
   const Problem problem = fp8_scale_problem(1, static_cast<std::int64_t>(history.size()), margin);
   const auto after =
-      run_on(backend, fp8_scale_kernel(), problem, {{amax}, history, {facts(format).max_finite}, {scale}});
+      run_on(backend, fp8_scale_kernel(), problem, {{amax}, history, {facts(format).max_finite}, {scale}, {0, 0}});
   history = after[1];
   return after[3][0];
 }
@@ -94,7 +82,7 @@ void check_tensor(OracleSession& session, const OracleFile& file, const OracleEn
                  stored.number("scale_bits"), "exact.scale");
     }
     const std::string folder = fmt::format("{}{}/{}/", prefix, format_name, mode);
-    equal_values(c, q.values, decoded(format, file.values(folder + "codes")), folder + "codes");
+    equal_values(c, q.values, decoded_codes(format, file.values(folder + "codes")), folder + "codes");
     if (!file.has_array(folder + "dequantized")) continue;
     const float inverse = 1.0f / static_cast<float>(scale);
     equal_bits(c, inverse, stored.number("scale_inv_bits"), mode + ".scale_inv");
@@ -108,7 +96,7 @@ void check_tensor(OracleSession& session, const OracleFile& file, const OracleEn
 // ---- delayed scaling
 
 void compare_step(const OracleEntry& step, Format format, const Quantized& q, const Values& x, Comparison& c) {
-  const Values codes = decoded(format, step.numbers("codes"));
+  const Values codes = decoded_codes(format, step.numbers("codes"));
   if (codes.size() != x.size()) step.at("codes").refuse("has another size than x_bits");
   equal_values(c, q.values, codes, step.key() + ".codes");
   if (step.has("saturated")) c.equal(q.saturated, step.number("saturated"), step.key() + ".saturated");
@@ -170,13 +158,8 @@ void check_quantize_group(OracleSession& session) {
     const OracleEntry manifest(*file);
     if (manifest.has("per_tensor"))
       for (const OracleEntry& row : manifest.items("per_tensor")) check_tensor(session, *file, row);
-    for (const char* blocks : {"block_1x128", "mxfp8"})
-      if (manifest.has(blocks))
-        session.add({.group = kGroup,
-                     .item = blocks,
-                     .verdict = OracleVerdict::skipped,
-                     .where = {},
-                     .detail = "this build has no kernel with scales of blocks"});
+    if (manifest.has("block_1x128")) check_block_scales(session, *file, manifest.at("block_1x128"));
+    if (manifest.has("mxfp8")) check_microscaling(session, *file, manifest.at("mxfp8"));
   }
   if (const auto file = session.open(kGroup, "delayed")) {
     const OracleEntry manifest(*file);

@@ -1,4 +1,4 @@
-// Scales from maxima, by hand-computed values; whole tensors against recorded ones are in quantize_test and quantize_blocks_test.
+// Scales from maxima, by hand-computed values; recorded ones are in the oracle's check.
 #include "kernels/quantize/scale_rules.h"
 
 #include <gtest/gtest.h>
