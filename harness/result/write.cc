@@ -5,13 +5,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <optional>
 #include <utility>
 #include <vector>
+
+#include "harness/atomic_file.h"
 
 namespace mixroof {
 namespace {
@@ -87,64 +88,6 @@ std::string system_reason(int error) { return std::strerror(error); }
   throw Error(Status::failed, fmt::format("cannot write {}: {}", path.string(), system_reason(error)));
 }
 
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  ~FileDescriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  int get() const { return fd_; }
-  bool is_open() const { return fd_ >= 0; }
-  /// Network file systems report a full disk only here.
-  bool close() { return ::close(std::exchange(fd_, -1)) == 0; }
-
- private:
-  int fd_;
-};
-
-/// A file beside the destination that disappears unless it was renamed.
-class TemporaryFile {
- public:
-  /// The name does not grow with the destination's, which may be as long as the file system allows.
-  explicit TemporaryFile(const fs::path& directory)
-      : path_(directory / fmt::format(".mixroof-{}-{}.tmp", ::getpid(), next_number())),
-        fd_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) {}
-  ~TemporaryFile() {
-    if (is_ours_) ::unlink(path_.c_str());
-  }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-
-  const fs::path& path() const { return path_; }
-  FileDescriptor& fd() { return fd_; }
-  /// It was renamed: nothing to remove.
-  void release() { is_ours_ = false; }
-
- private:
-  static int next_number() {
-    static std::atomic<int> number{0};
-    return number++;
-  }
-
-  fs::path path_;
-  FileDescriptor fd_;
-  bool is_ours_ = fd_.is_open();
-};
-
-bool write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(fd, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return false;
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return true;
-}
-
-fs::path directory_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
-
 std::optional<struct stat> status_of(const fs::path& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return std::nullopt;
@@ -166,16 +109,9 @@ void write_stream(const fs::path& path, std::string_view text) {
 }
 
 void replace_file(const fs::path& path, std::string_view text, std::optional<mode_t> mode) {
-  const fs::path directory = directory_of(path);
-  TemporaryFile file(directory);
-  if (!file.fd().is_open()) fail(path, errno);
-  if (mode && ::fchmod(file.fd().get(), *mode) != 0) fail(path, errno);
-  if (!write_all(file.fd().get(), text) || ::fsync(file.fd().get()) != 0 || !file.fd().close()) fail(path, errno);
-  if (::rename(file.path().c_str(), path.c_str()) != 0) fail(path, errno);
-  file.release();
-  // The rename itself is durable only once the directory is; some file systems cannot, and then there is no more to do.
-  const FileDescriptor folder(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder.is_open() && ::fsync(folder.get()) != 0 && errno == EIO) fail(path, errno);
+  AtomicFile file(path);
+  file.write(text);
+  file.commit(mode);
 }
 
 [[noreturn]] void refuse(const fs::path& path, std::string_view why) {
@@ -205,8 +141,8 @@ void test_writable(const fs::path& path) {
   if (!status_of(directory))
     refuse(path, fmt::format("no directory {}; create it (mkdir -p) or choose another path", directory.string()));
   if (!path.has_filename()) refuse(path, "it names a directory; name a file in it");
-  TemporaryFile probe(directory);
-  if (!probe.fd().is_open())
+  const AtomicFile probe(directory / "probe");
+  if (!probe.is_open())
     refuse(path, fmt::format("directory {}: {}; choose another path", directory.string(), system_reason(errno)));
 }
 
