@@ -16,6 +16,7 @@
 #include "harness/cli/exit_codes.h"
 #include "harness/cli/run_options.h"
 #include "harness/measure/describe.h"
+#include "harness/measure/device_document.h"
 #include "harness/measure/run_document.h"
 #include "harness/measure/tool_facts.h"
 #include "harness/result/write.h"
@@ -150,7 +151,7 @@ Bench::Bench(RunConfig config, std::optional<TokenData> data, std::string out, c
       backend_(cli::open_device(config_)) {
   if (!out_.empty()) test_writable(out_);
   describe_run(document_, label, config_.command, config_.seed, backend_->facts());
-  document_.set("device", device_json(backend_->facts()));
+  document_.set("device", device_json(backend_->facts(), probe_arithmetic(*backend_)));
   if (data_) put_workload(0);
 }
 

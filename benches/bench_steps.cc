@@ -55,8 +55,9 @@ class Steps {
       bench_.put_workload(static_cast<std::int64_t>(record.loss.size()));
       find_reference(record);
     }
-    Json row = step_json(record, reference_loss_.value_or(std::vector<double>{}), std::nullopt,
-                         Roofline({}, {}), bench_.config());
+    Json row = step_json(record, fp32_.value_or(Trajectory{}), nullptr, std::nullopt, Roofline({}, {}), bench_.config());
+    if (row["numerics"].is_object() && row["numerics"]["verdict"].is_null())
+      row["numerics"]["reason"] = "not judged: benchmarks compare no updates with fp32 (mixroof run does)";
     row["speedup_vs_fp32_reason"] = "recipes ran one after the other (mixroof run interleaves them)";
     row["memory_reason"] = "not observed here (mixroof run gives each recipe a process of its own)";
     bench_.document().put_step(std::move(row));
@@ -66,16 +67,15 @@ class Steps {
   /// Untimed where fp32 is not the recipe that ran first.
   void find_reference(const StepRecord& record) {
     if (record.recipe->name == kBaselineRecipe)
-      reference_loss_ = record.loss;
-    else if (!reference_loss_)
-      reference_loss_ = fp32_losses(bench_.config(), bench_.data(), bench_.backend(),
-                                    static_cast<std::int64_t>(record.loss.size()), {});
+      fp32_ = Trajectory{.loss = record.loss, .grad_norm = record.grad_norm};
+    else if (!fp32_)
+      fp32_ = fp32_trajectory(bench_.config(), bench_.data(), bench_.backend(), static_cast<std::int64_t>(record.loss.size()), {});
   }
 
   Bench& bench_;
   std::vector<StepRecord> records_;
   std::vector<std::vector<float>> parameters_;
-  std::optional<std::vector<double>> reference_loss_;
+  std::optional<Trajectory> fp32_;
 };
 
 void add_benchmarks(Bench& bench) {

@@ -26,8 +26,10 @@ HWY_INLINE void for_each_vector(std::int64_t n, F f) {
   for (; i < n; ++i) f(hn::CappedTag<float, 1>(), i);
 }
 
-/// Name of the target that this copy of the code is for ("AVX2").
-HWY_MAYBE_UNUSED inline const char* target_name() { return hwy::TargetName(HWY_TARGET); }
+/// The path that this copy of the code takes, named as DeviceFacts::paths names it.
+HWY_MAYBE_UNUSED inline const char* target_name() {
+  return HWY_TARGET == HWY_AVX3 ? "avx512" : HWY_TARGET == HWY_AVX2 ? "avx2" : hwy::TargetName(HWY_TARGET);
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace mixroof

@@ -1,6 +1,7 @@
 // What a device is (facts, measured or read) and what it wants from a program (target, pure data).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -41,6 +42,7 @@ struct DeviceFacts {
 struct Target {
   std::string backend = "cpu";
   int threads = 1;              // parallel workers, for workspaces that are kept per worker
+  std::array<std::int64_t, 3> fp8_multiples = {1, 1, 1};  // of m, n and k that FP8 products must be padded to
 };
 
 }  // namespace mixroof

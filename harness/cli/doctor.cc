@@ -14,6 +14,7 @@
 #include "harness/cli/output.h"
 #include "harness/cli/quantity.h"
 #include "harness/cli/subcommand.h"
+#include "harness/measure/device_document.h"
 #include "harness/result/document.h"
 #include "kernels/registry.h"
 
@@ -156,6 +157,37 @@ Section describe_libraries(const DeviceFacts& facts) {
   return section;
 }
 
+std::string flush_text(const ProductFacts& p) {
+  if (p.flushes_subnormal_inputs) return "subnormal inputs count as zero";
+  if (p.flushes_subnormal_results.value_or(false)) return "subnormal results become zero";
+  return "subnormals are kept";
+}
+
+std::string rounding_text(Rounding rounding) {
+  switch (rounding) {
+    case Rounding::nearest_even: return "nearest, ties to even";
+    case Rounding::nearest_away: return "nearest, ties away from zero";
+    case Rounding::toward_zero: return "toward zero";
+    case Rounding::other: break;
+  }
+  return "in another way";
+}
+
+/// Facts that the kernels of a run show when they are given numbers, not what a data sheet says.
+Section describe_arithmetic(const ArithmeticFacts& facts) {
+  Section section{"arithmetic", "Arithmetic, as found by feeding numbers to the kernels", {"what", "rounds", "and"}, {}};
+  for (const ConversionFacts& c : facts.conversions)
+    section.answers.push_back({fmt::format("fp32 to {} ({})", name(c.to), c.implementation), rounding_text(c.rounding),
+                               c.flushes_subnormals ? "subnormals become zero" : "subnormals are kept"});
+  for (const ProductFacts& p : facts.products)
+    section.answers.push_back({fmt::format("{} product ({})", name(p.input), p.implementation),
+                               rounding_text(p.accumulator_rounding),
+                               fmt::format("sums keep {} mantissa bits; {}", p.accumulator_mantissa_bits, flush_text(p))});
+  section.answers.push_back({fmt::format("fp32 addition ({})", facts.addition.implementation), "",
+                             facts.addition.flushes_subnormals ? "subnormals become zero" : "subnormals are kept"});
+  return section;
+}
+
 Section describe_environment(const HostFacts& host) {
   Section section{"environment", "Environment", {"setting", "value", "what it means"}, {}};
   for (const EnvironmentCheck& check : check_environment(host))
@@ -207,17 +239,20 @@ void print_section(const Section& section) {
 int doctor(OutputFormat format) {
   const HostFacts host = read_host();
   const std::unique_ptr<Backend> cpu = open_backend("cpu").backend;
+  const ArithmeticFacts arithmetic = probe_arithmetic(*cpu);
   const std::vector<Section> answers = {describe_measures(), describe_backends(cpu->facts()), describe_recipes(*cpu),
                                         describe_libraries(cpu->facts())};
   if (format == OutputFormat::json) {
     Json json = {{"host", host_json(host)}};
     for (const Section& section : answers) json[section.key] = answers_json(section);
+    json["arithmetic"] = arithmetic_json(arithmetic);
     json["environment"] = environment_json(host);
     print(json.dump(2) + "\n");
     return kExitOk;
   }
   print_section(describe_host(host, cpu->facts()));
   for (const Section& section : answers) print_section(section);
+  print_section(describe_arithmetic(arithmetic));
   print_section(describe_environment(host));
   return kExitOk;
 }

@@ -86,7 +86,7 @@ Listing list_recipes() {
                          {"matmul_forward", name(r.matmul_forward)},
                          {"matmul_gradient", name(r.matmul_gradient)},
                          {"loss_scaling", loss_scaling},
-                         {"fp8_scaling", r.uses_fp8() ? "delayed" : "none"},
+                         {"fp8_scaling", name(r.fp8)},
                          {"bytes_per_parameter", r.bytes_per_parameter()},
                          {"bytes_per_parameter_accumulating", r.bytes_per_parameter(true)},
                          {"diagnostic", r.diagnostic},

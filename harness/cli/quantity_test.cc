@@ -36,7 +36,7 @@ TEST(Quantity, BytesText_CountsIn1024) {
   EXPECT_EQ(bytes_text(1024 * 1024 - 1), "1 MiB");                   // not 1024 KiB
 }
 
-TEST(Quantity, ParseBytes_TellsGAndGiApart) {  // cases.md CMP-2
+TEST(Quantity, CMP2_ParseBytes_TellsGAndGiApart) {
   EXPECT_EQ(parse_bytes("24GiB", "--memory"), std::int64_t{24} << 30);
   EXPECT_EQ(parse_bytes("24 GB", "--memory"), 24000000000);
   EXPECT_EQ(parse_bytes("1.5e9", "--memory"), 1500000000);

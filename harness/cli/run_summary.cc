@@ -79,9 +79,7 @@ std::string phase_split(const Json& step) {
 
 std::string last_loss(const Json& step, const char* key) {
   const Json& losses = at(step, fmt::format("/numerics/{}", key));
-  return losses.is_array() && !losses.empty() && losses.back().is_number()
-             ? fmt::format("{:.4f}", losses.back().get<double>())
-             : "-";
+  return losses.is_array() && !losses.empty() && losses.back().is_number() ? fixed(losses.back().get<double>(), 4) : "-";
 }
 
 std::string speed_table(const Json& document, int width) {
@@ -137,6 +135,73 @@ std::string memory_table(const Json& document, int width) {
   }
   if (table.empty() && refused.empty()) return "";
   return "\nMemory (a process per recipe)\n" + (table.empty() ? "" : table.text(width)) + refused;
+}
+
+/// "0.52 %"; small shares keep their digits.
+std::string share(const Json& object, const std::string& pointer) {
+  const double value = number(object, pointer);
+  return std::isnan(value) ? "-" : fmt::format("{:.2g} %", 100 * value);
+}
+std::string significant(double value) { return std::isnan(value) ? "-" : fmt::format("{:.2g}", value); }
+
+/// "update 3, micro-batch 2, backward, layer 1, h.1.attn backward, tensor h.1.attn.dqkv"
+std::string place_text(const Json& place) {
+  std::string where = fmt::format("update {}", at(place, "/update").dump());
+  if (at(place, "/micro_batch").is_number()) where += fmt::format(", micro-batch {}", at(place, "/micro_batch").dump());
+  where += fmt::format(", {}", text(place, "/phase"));
+  if (at(place, "/layer").is_number()) where += fmt::format(", layer {}", at(place, "/layer").dump());
+  where += fmt::format(", {}, tensor {}", text(place, "/op"), text(place, "/tensor"));
+  if (at(place, "/rel_l2").is_number())
+    where += fmt::format(" ({:.2g} off, limit {:.2g})", number(place, "/rel_l2"), number(place, "/limit"));
+  return where;
+}
+
+/// Why a recipe is not ok, and where it began; empty for one that is.
+std::string numerics_findings(const Json& step, int width) {
+  const Json& numerics = at(step, "/numerics");
+  if (text(numerics, "/verdict") == "ok") return "";
+  std::string lines;
+  const auto add = [&](const std::string& line) {
+    bool is_first = true;
+    for (const std::string& part : width > 0 ? fold(line, width - 2) : std::vector<std::string>{line}) {
+      lines += (is_first ? "" : "  ") + part + "\n";
+      is_first = false;
+    }
+  };
+  add(fmt::format("{}: {}", text(step, "/recipe"), text(numerics, "/reason")));
+  if (at(numerics, "/first_nonfinite").is_object())
+    add(fmt::format("- first value that is not finite: {}", place_text(at(numerics, "/first_nonfinite"))));
+  if (at(numerics, "/first_divergence").is_object())
+    add(fmt::format("- first divergence from fp32: {}", place_text(at(numerics, "/first_divergence"))));
+  return lines;
+}
+
+std::string numerics_table(const Json& document, int width) {
+  Table table({{"recipe"},
+               {"verdict"},
+               {"last loss / fp32", Align::right, 2},
+               {"grad rel L2", Align::right},
+               {"cosine", Align::right, 5},
+               {"update rel L2", Align::right, 1},
+               {"underflow", Align::right, 3},
+               {"absorbed", Align::right, 4},
+               {"saturated", Align::right, 6},
+               {"skipped", Align::right, 7}});
+  std::string findings;
+  for (const Json& step : document.at("steps")) {
+    const Json& n = at(step, "/numerics");
+    if (!n.is_object()) continue;
+    const double cosine = number(n, "/grad_cosine");
+    table.add_row({recipe_name(step), at(n, "/verdict").is_null() ? "not judged" : text(n, "/verdict"),
+                   fmt::format("{} / {}", last_loss(step, "loss"), last_loss(step, "loss_reference")),
+                   significant(number(n, "/grad_rel_l2")), std::isnan(cosine) ? "-" : fmt::format("{:.6f}", cosine),
+                   significant(number(n, "/update_rel_l2")), share(n, "/underflow_fraction"),
+                   share(n, "/absorbed_update_fraction"), share(n, "/saturated_fraction"), at(n, "/overflow_count").dump()});
+    findings += numerics_findings(step, width);
+  }
+  if (table.empty()) return "";
+  return "\nNumerics (beside fp32 on equal inputs, the worst of the compared updates)\n" +
+         table.text(width) + findings;
 }
 
 double seconds_per_update(const Json& row) { return number(row, "/time_s/median") * number(row, "/count_per_update"); }
@@ -204,7 +269,7 @@ std::string ceiling_table(const Json& document, int width) {
 }  // namespace
 
 std::string run_summary(const Json& document, int width) {
-  return headline(document) + speed_table(document, width) + memory_table(document, width) +
+  return headline(document) + speed_table(document, width) + numerics_table(document, width) + memory_table(document, width) +
          kernel_table(document, width) + ceiling_table(document, width);
 }
 

@@ -107,6 +107,27 @@ TEST_F(Run, SkippedUpdates_AreCountedAndLeftOutOfTheTime) {
   EXPECT_TRUE(step.at("speedup_vs_fp32").is_null());
 }
 
+TEST_F(Run, NUM3_EveryRecipeIsJudged_AndDiagnosticOnesShowTheirLoss) {
+  const ProgramResult result = run("--updates 6 --budget 60s --parts steps --recipes fp32,fp8-hybrid,bf16-nomaster,fp16-pure --out " + out.string());
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("Numerics"), HasSubstr("grad rel L2"), HasSubstr("bf16-nomaster: absorption")));
+  const Json document = read_document(out);
+  for (const DocumentFault& fault : validate_document(document)) ADD_FAILURE() << fault.text();
+  for (const Json& step : document.at("steps")) {
+    SCOPED_TRACE(step.at("recipe").get<std::string>());
+    const Json& n = step.at("numerics");
+    EXPECT_EQ(n.at("verdict") == "ok", !step.at("diagnostic").get<bool>()) << n.at("reason");
+    EXPECT_EQ(n.at("verdict") == "ok", n.at("reason").is_null());
+    EXPECT_GE(n.at("compared_updates").size(), 1u);
+    EXPECT_EQ(n.at("grad_norm_reference").size(), 6u);
+    EXPECT_FALSE(n.at("tensors").empty());
+    EXPECT_EQ(n.at("saturated_fraction").is_number(), step.at("recipe") == "fp8-hybrid");
+    EXPECT_TRUE(n.at("limits").at("degraded").at("grad_rel_l2").is_number());
+    const double absorbed = n.at("absorbed_update_fraction"), limit = n.at("limits").at("degraded").at("absorbed_update_fraction");
+    EXPECT_EQ(absorbed > limit, step.at("diagnostic").get<bool>());
+  }
+}
+
 TEST_F(Run, LS2_OverflowAtTheFloor_EndsThatRecipe_AndTheOthersGoOn) {
   const ProgramResult result = run("--updates 6 --budget 8s --parts steps --recipes fp16-master,bf16-master --init-scale 1099511627776 "
                                    "--scale-floor 1099511627776 --scale-ceiling 1099511627776 --out " + out.string());

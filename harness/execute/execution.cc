@@ -122,16 +122,17 @@ void Execution::initialize(std::span<const std::vector<float>> parameters, doubl
     for (const TensorId id : {p.grad, p.moment1, p.moment2}) backend_.fill_bytes(data(id), 0, storage_bytes(id));
   }
   for (std::size_t i = 0; i < program_.tensors.size(); ++i)
-    if (const auto id = static_cast<TensorId>(i); program_.tensors[i].tensor_class == TensorClass::scaling_state)
+    if (const auto id = static_cast<TensorId>(i);
+        program_.tensors[i].tensor_class == TensorClass::scaling_state && program_.tensors[i].persistent)
       backend_.fill_bytes(data(id), 0, storage_bytes(id));
   std::vector<double> control(kControlSlots, 0.0);
   slot(control.data(), Slot::loss_scale) = initial_loss_scale;
   write(program_.control, control);
-  if (program_.fp8_scale < 0) return;
+  if (program_.fp8_scale >= 0) write(program_.fp8_scale, std::vector<double>(program_.fp8_formats.size(), 1.0));
+  if (program_.fp8_limits < 0) return;
   std::vector<double> limits;
   for (const Format format : program_.fp8_formats) limits.push_back(facts(format).max_finite);
   write(program_.fp8_limits, limits);
-  write(program_.fp8_scale, std::vector<double>(limits.size(), 1.0));
 }
 
 void Execution::set_slot(Slot which, double value) {

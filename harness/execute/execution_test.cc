@@ -64,7 +64,7 @@ class Training {
   std::vector<std::vector<double>> fp8_state() const {
     const Program& p = execution.program();
     std::vector<std::vector<double>> all;
-    for (const TensorId id : {p.fp8_scale, p.fp8_amax, p.fp8_history, p.fp8_counts})
+    for (const TensorId id : {p.fp8_scale, p.fp8_amax, p.fp8_history, p.fp8_counts, p.fp8_scale_counts})
       if (id >= 0) all.push_back(execution.read(id));
     return all;
   }
@@ -124,7 +124,7 @@ TEST(Execution, Checkpointing_ChangesNoBit) {
       }
 }
 
-TEST(Execution, LS6_SeveralMicroBatches_EqualOneBigBatch) {  // cases.md LS-6: sums over effective tokens, not means of means
+TEST(Execution, LS6_SeveralMicroBatches_EqualOneBigBatch) {  // sums over effective tokens, not means of means
   const Batch one{.micro_batch = 4, .seq = 16, .micro_batches = 1}, four{.micro_batch = 1, .seq = 16, .micro_batches = 4};
   Window window = random_window(four, 5, 0.4);
   std::fill(window[2].targets.begin(), window[2].targets.end(), -1);  // a micro-batch without any effective token

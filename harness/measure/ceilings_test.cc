@@ -55,7 +55,8 @@ TEST(Ceilings, OfThisMachine_HaveSamplesUnitsAndOneRowPerId) {
     EXPECT_GT(ceiling.rate(), 0);
     EXPECT_FALSE(ceiling.implementation.empty());
     EXPECT_FALSE(ceiling.shape.empty());
-    EXPECT_GT(ceiling.working_set_bytes, 0);
+    // A register kernel may touch no memory at all.
+    EXPECT_GE(ceiling.working_set_bytes, ceiling.shape == "registers" ? 0 : 1);
     EXPECT_EQ(ceiling.unit(), ceiling.kind == CeilingKind::compute ? "flop_per_s" : "byte_per_s");
   }
   for (const char* id :

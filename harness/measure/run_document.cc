@@ -6,6 +6,7 @@
 
 #include "harness/execute/sha256.h"
 #include "harness/measure/kernel_subject.h"
+#include "harness/measure/numerics_document.h"
 #include "harness/stats/summary.h"
 #include "kernels/registry.h"
 
@@ -181,34 +182,6 @@ Json speedup_json(const StepRecord& step) {
   return {{"median", number_or_null(summary.median)}, {"low", number_or_null(summary.low)}, {"high", number_or_null(summary.high)}};
 }
 
-/// Largest relative difference over the updates; a NaN stays visible. Nothing without a reference.
-std::optional<double> loss_difference(const std::vector<double>& loss, const std::vector<double>& reference) {
-  std::optional<double> most;
-  for (std::size_t u = 0; u < std::min(loss.size(), reference.size()); ++u) {
-    const double relative = std::fabs(loss[u] - reference[u]) / std::fabs(reference[u]);
-    if (!most || !(relative <= *most)) most = relative;
-  }
-  return most;
-}
-
-Json numerics_json(const StepRecord& step, const std::vector<double>& reference_loss, double initial_scale) {
-  Json numerics = {{"loss", step.loss}};
-  numerics["loss_reference"] = reference_loss.empty() ? Json(nullptr) : Json(reference_loss);
-  set_number(numerics, "loss_rel_diff", loss_difference(step.loss, reference_loss), "fp32 was not run beside it, or a loss is not finite");
-  numerics["grad_norm"] = step.grad_norm;
-  if (step.recipe->loss_scaling == LossScaling::dynamic)
-    numerics["scale"] = {{"initial", initial_scale},
-                         {"final", step.last.loss_scale},
-                         {"growths", step.last.growths},
-                         {"backoffs", step.last.backoffs},
-                         {"trajectory", step.loss_scale}};
-  else
-    numerics["scale"] = nullptr;
-  numerics["verdict"] = nullptr;
-  numerics["reason"] = "not judged: gradients and updates were not compared with fp32";
-  return numerics;
-}
-
 double in_step_sum(const StepRecord& step) {
   double sum = 0;
   for (const Slice& s : step.slices)
@@ -226,15 +199,6 @@ Json bytes_by_class_json(const BytesByClass& bytes) {
 }
 
 }  // namespace
-
-Json device_json(const DeviceFacts& facts) {
-  Json caches = Json::array();
-  for (const Cache& cache : facts.caches)
-    caches.push_back({{"level", cache.level}, {"bytes", cache.bytes}, {"shared_by_cores", cache.shared_by_cores}});
-  return {{"backend", facts.backend}, {"name", facts.name}, {"arch", facts.arch}, {"units", facts.units}, {"clock_hz", nullptr},
-          {"caches", std::move(caches)}, {"memory_bytes", facts.memory_bytes}, {"power_limit_w", nullptr}, {"driver", nullptr},
-          {"catalog", nullptr}, {"flushes_subnormals", nullptr}, {"tf32_rounding", nullptr}};
-}
 
 Json ceiling_json(const Ceiling& c) {
   const bool is_compute = c.kind == CeilingKind::compute;
@@ -324,7 +288,7 @@ Json in_step_json(const StepRecord& step, const Slice& s, const Roofline& roofli
   return row;
 }
 
-Json step_json(const StepRecord& step, const std::vector<double>& reference_loss,
+Json step_json(const StepRecord& step, const Trajectory& fp32, const NumericEvidence* evidence,
                const std::optional<MemoryObservation>& memory, const Roofline& roofline, const RunConfig& config) {
   Json row = {{"recipe", step.recipe->name}, {"status", nullptr}, {"reason", nullptr}, {"diagnostic", step.recipe->diagnostic},
               {"formats", step.formats}};
@@ -337,7 +301,9 @@ Json step_json(const StepRecord& step, const std::vector<double>& reference_loss
     row[key] = nullptr;
   row["emulated"] = step.emulated;
   row["memory"] = memory ? memory_json(*memory, config.model.parameters()) : Json(nullptr);
-  row["numerics"] = step.loss.empty() ? Json(nullptr) : numerics_json(step, reference_loss, config.loss_scale_of(*step.recipe));
+  row["numerics"] = step.loss.empty()
+                        ? Json(nullptr)
+                        : numerics_json(step, fp32, evidence, config.loss_scale_of(*step.recipe), config.model.layers);
   row["clocks"] = {{"effective_tokens", step.last.tokens_consumed}, {"updates_attempted", step.last.attempted},
                    {"updates_applied", step.last.applied_total}, {"updates_skipped", step.last.skipped}};
   row["repro"] = repro(config, step.recipe->name, "steps");

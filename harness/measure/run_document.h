@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "harness/measure/kernels_pass.h"
+#include "harness/measure/numerics_pass.h"
 #include "harness/measure/run_config.h"
 #include "harness/measure/steps_pass.h"
 #include "harness/observe/memory_pass.h"
@@ -14,7 +15,6 @@
 
 namespace mixroof {
 
-Json device_json(const DeviceFacts& facts);
 Json ceiling_json(const Ceiling& ceiling);
 Json workload_json(const RunConfig& config, const TokenData& data, std::int64_t updates, double effective_tokens_per_update);
 Json tuning_json(const TuningRecord& tuning);
@@ -25,8 +25,8 @@ std::vector<Json> kernel_json(const KernelRecord& record, const Roofline& roofli
 /// The row of a problem inside a recipe's traced updates.
 Json in_step_json(const StepRecord& step, const Slice& slice, const Roofline& roofline, const RunConfig& config);
 
-/// The row of a recipe. `reference_loss`: fp32's losses, empty when unknown. `memory`: nothing until its pass is done.
-Json step_json(const StepRecord& step, const std::vector<double>& reference_loss,
+/// The row of a recipe. `fp32`: empty when unknown. `evidence`: null until the numerics pass is done; `memory` likewise.
+Json step_json(const StepRecord& step, const Trajectory& fp32, const NumericEvidence* evidence,
                const std::optional<MemoryObservation>& memory, const Roofline& roofline, const RunConfig& config);
 Json memory_json(const MemoryObservation& seen, std::int64_t parameters);
 MemoryObservation read_memory(const Json& memory);

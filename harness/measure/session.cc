@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "harness/measure/ceilings.h"
+#include "harness/measure/device_document.h"
 #include "harness/result/write.h"
 #include "kernels/registry.h"
 
@@ -12,7 +13,7 @@ namespace mixroof {
 namespace {
 
 // Shares of the budget. Steps come first among the long passes, so that a short budget still gives every recipe.
-constexpr double kCeilingsShare = 0.10, kCeilingsMost = 9, kStepsShare = 0.50, kAgainShare = 0.04, kAgainMost = 4;
+constexpr double kCeilingsShare = 0.10, kCeilingsMost = 9, kStepsShare = 0.50, kNumericsShare = 0.16, kAgainShare = 0.04, kAgainMost = 4;
 
 }  // namespace
 
@@ -27,11 +28,12 @@ Roofline Session::roofline() const { return Roofline(ceilings_, memory_levels(ba
 
 RunStatus Session::run() {
   if (services_.describe) services_.describe(document_);
-  document_.set("device", device_json(backend_.facts()));
+  document_.set("device", device_json(backend_.facts(), probe_arithmetic(backend_)));
   put_workload();
   checkpoint();
   if (config_.measure_ceilings) measure_ceilings(std::min(kCeilingsShare * config_.budget_s, kCeilingsMost), "ceilings");
-  if (config_.measure_steps && !stopped()) measure_steps(config_.measure_kernels ? kStepsShare * config_.budget_s : 0.8 * seconds_left());
+  if (config_.measure_steps && !stopped()) measure_steps(config_.measure_kernels ? kStepsShare * config_.budget_s : 0.7 * seconds_left());
+  if (config_.measure_steps && !stopped()) measure_numerics();
   if (config_.measure_steps && !stopped()) measure_memory();
   const double again_s = config_.measure_ceilings ? std::min(kAgainShare * config_.budget_s, kAgainMost) : 0;
   if (config_.measure_kernels && !stopped()) measure_kernels(std::max(seconds_left() - again_s, 1.0));
@@ -63,7 +65,9 @@ void Session::measure_steps(double budget_s) {
     put_steps(steps);
     checkpoint();
   };
-  steps_ = run_steps(config_, data_, backend_, {.budget_s = budget_s}, events_, on_block);
+  numerics_.emplace(config_, data_, backend_, events_, kNumericsShare * config_.budget_s);
+  const auto at_end = [&](const StepRecord& step, Execution& execution) { numerics_->observe_end(step, execution); };
+  steps_ = run_steps(config_, data_, backend_, {.budget_s = budget_s, .at_end = at_end}, events_, on_block);
   // A baseline that ran in several groups has one row: its first.
   std::vector<StepRecord> distinct;
   for (StepRecord& step : steps_)
@@ -72,7 +76,7 @@ void Session::measure_steps(double budget_s) {
   steps_ = std::move(distinct);
   const bool has_fp32 = std::any_of(steps_.begin(), steps_.end(), [](const StepRecord& step) { return step.recipe->name == kBaselineRecipe; });
   if (!has_fp32 && !steps_.empty() && !stopped())
-    reference_loss_ = fp32_losses(config_, data_, backend_, static_cast<std::int64_t>(steps_.front().loss.size()), events_);
+    fp32_ = fp32_trajectory(config_, data_, backend_, static_cast<std::int64_t>(steps_.front().loss.size()), events_);
   put_steps(steps_);
   put_in_step();
   put_workload();
@@ -83,6 +87,16 @@ void Session::measure_steps(double budget_s) {
                             ? fmt::format("{}: {} updates, loss {:.3f} -> {:.3f}", step.recipe->name, step.loss.size(),
                                           step.loss.empty() ? 0.0 : step.loss.front(), step.loss.empty() ? 0.0 : step.loss.back())
                             : fmt::format("{}: {} ({})", step.recipe->name, name(step.status), step.reason));
+}
+
+void Session::measure_numerics() {
+  for (const StepRecord& step : steps_) {
+    if (stopped()) return;
+    numerics_->observe_start(step);
+    put_steps(steps_);
+    checkpoint();
+  }
+  if (events_.finish_case) events_.finish_case(fmt::format("numerics: {} recipes beside fp32", steps_.size()));
 }
 
 void Session::measure_memory() {
@@ -118,7 +132,8 @@ void Session::put_steps(const std::vector<StepRecord>& steps) {
     if (std::find(seen.begin(), seen.end(), step.recipe->name) != seen.end()) continue;
     seen.push_back(step.recipe->name);
     const auto memory = memory_.find(std::string(step.recipe->name));
-    Json row = step_json(step, fp32 != nullptr ? fp32->loss : reference_loss_,
+    const Trajectory reference = fp32 != nullptr ? Trajectory{.loss = fp32->loss, .grad_norm = fp32->grad_norm} : fp32_;
+    Json row = step_json(step, reference, numerics_ ? numerics_->find(*step.recipe) : nullptr,
                          memory == memory_.end() ? std::nullopt : memory->second.seen, roofline(), config_);
     if (row["memory"].is_null() && memory != memory_.end()) row["memory_reason"] = memory->second.reason;
     document_.put_step(std::move(row));

@@ -1,4 +1,4 @@
-// One run from beginning to end: ceilings, whole updates, memory, isolated kernels, ceilings again. Each pass answers one
+// One run from beginning to end: ceilings, whole updates, numerics, memory, isolated kernels, ceilings again. Each pass answers one
 // question; what is finished is in the document at once.
 #pragma once
 
@@ -38,6 +38,7 @@ class Session {
  private:
   void measure_ceilings(double budget_s, const char* what);
   void measure_steps(double budget_s);
+  void measure_numerics();
   void measure_memory();
   void measure_kernels(double budget_s);
   Roofline roofline() const;
@@ -59,7 +60,8 @@ class Session {
   double start_s_ = 0;
   std::vector<Ceiling> ceilings_;
   std::vector<StepRecord> steps_;
-  std::vector<double> reference_loss_;  // of fp32 where it was not among the recipes
+  Trajectory fp32_;  // where it was not among the recipes
+  std::optional<NumericsPass> numerics_;
   std::map<std::string, MemoryPassResult> memory_;
   std::vector<KernelRecord> kernels_;
 };

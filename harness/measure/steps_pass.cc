@@ -50,6 +50,7 @@ void record_update(StepRecord& record, const UpdateTimes& times, const UpdateOut
   record.loss.push_back(outcome.loss);
   record.grad_norm.push_back(outcome.grad_norm);
   record.loss_scale.push_back(outcome.loss_scale_used);
+  if (outcome.found_inf) record.overflowed.push_back(outcome.attempted);
   record.last = outcome;
   if (is_warm_up) {
     record.warm_up_s.push_back(times.total_s);
@@ -172,6 +173,9 @@ class Group {
       if (events_.show) events_.show(fmt::format("op times inside updates, {}", runner.record->recipe->name), 0, 0);
       trace(runner, config_, data_, backend_, options_.traced_updates);
     }
+    if (!options_.at_end) return;
+    for (Runner& runner : runners_)
+      if (runner.active() && !events_.stopped()) options_.at_end(*runner.record, *runner.execution);
   }
 
  private:
@@ -234,21 +238,23 @@ std::vector<StepRecord> run_steps(const RunConfig& config, const TokenData& data
   return records;
 }
 
-std::vector<double> fp32_losses(const RunConfig& config, const TokenData& data, Backend& backend, std::int64_t updates,
-                                const RunEvents& events) {
-  std::vector<double> losses;
+Trajectory fp32_trajectory(const RunConfig& config, const TokenData& data, Backend& backend, std::int64_t updates,
+                           const RunEvents& events) {
+  Trajectory fp32;
   try {
     Execution execution(config.lower_for(find_recipe(kBaselineRecipe), backend.target()), backend, Placement::arena);
     execution.initialize(initial_parameters(config.model, config.seed), 1.0);
     for (std::int64_t update = 0; update < updates && !events.stopped(); ++update) {
-      if (events.show) events.show("fp32 losses to compare with", static_cast<std::size_t>(update), static_cast<std::size_t>(updates));
+      if (events.show) events.show("fp32 to compare with", static_cast<std::size_t>(update), static_cast<std::size_t>(updates));
       execution.run_update(window_of(config, data, update));
-      losses.push_back(execution.outcome().loss);
+      const UpdateOutcome outcome = execution.outcome();
+      fp32.loss.push_back(outcome.loss);
+      fp32.grad_norm.push_back(outcome.grad_norm);
     }
   } catch (const Error&) {
     return {};
   }
-  return losses;
+  return fp32;
 }
 
 }  // namespace mixroof

@@ -31,6 +31,7 @@ struct StepRecord {
   std::vector<double> block_median_s;                    // of applied updates, NaN for a block without one
   std::vector<double> baseline_block_median_s;           // of the baseline beside it, block by block; empty without one
   std::vector<double> loss, grad_norm, loss_scale;       // every attempted update, warm-up included
+  std::vector<std::int64_t> overflowed;                  // attempted updates (from 1) skipped for values that were not finite
   UpdateOutcome last;
   // Of the program, for roofs and tables.
   std::vector<Slice> slices;
@@ -59,6 +60,8 @@ struct StepsOptions {
   std::int64_t updates_per_block = 2;
   std::int64_t traced_updates = 5;
   std::int64_t memory_bytes = 0;      // that the recipes of a group may plan for together; 0: four fifths of what is free
+  /// Called for each recipe that can go on when its updates and traces are done and nothing of its group is timed any more.
+  std::function<void(const StepRecord&, Execution&)> at_end = {};
 };
 
 /// Runs the recipes of `config` in groups that fit memory, FP32 in each when it was asked for. `on_block` is called after
@@ -66,9 +69,13 @@ struct StepsOptions {
 std::vector<StepRecord> run_steps(const RunConfig& config, const TokenData& data, Backend& backend, const StepsOptions& options,
                                   const RunEvents& events, const std::function<void(const std::vector<StepRecord>&)>& on_block);
 
-/// Losses of FP32 on the same tokens from the same parameters, untimed: what the others are compared with when FP32 was not
-/// among the recipes. Empty when it cannot run.
-std::vector<double> fp32_losses(const RunConfig& config, const TokenData& data, Backend& backend, std::int64_t updates,
-                                const RunEvents& events);
+/// Of every attempted update.
+struct Trajectory {
+  std::vector<double> loss, grad_norm;
+};
+/// FP32 on the same tokens from the same parameters, untimed: what the others are compared with when FP32 was not among the
+/// recipes. Empty when it cannot run.
+Trajectory fp32_trajectory(const RunConfig& config, const TokenData& data, Backend& backend, std::int64_t updates,
+                           const RunEvents& events);
 
 }  // namespace mixroof

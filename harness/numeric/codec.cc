@@ -129,6 +129,15 @@ MIXROOF_INLINE std::uint8_t e4m3_of(std::uint32_t bits) {
 MIXROOF_INLINE std::uint8_t e5m2_of(std::uint32_t bits) {
   return static_cast<std::uint8_t>(encode_bits<kE5m2>(bits, largest_code<kE5m2>(Overflow::saturate)));
 }
+/// 2^(exponent - 127) at or above a magnitude, as the exponent. fp32 subnormals above 2^-127 need the next one.
+MIXROOF_INLINE std::uint8_t e8m0_of(std::uint32_t bits) {
+  const std::uint32_t magnitude = bits & 0x7FFFFFFFu, exponent = magnitude >> 23, mantissa = magnitude & 0x7FFFFFu;
+  const std::uint32_t largest_below = exponent == 0 ? 0x400000u : 0u;
+  return static_cast<std::uint8_t>(std::min(exponent + (mantissa > largest_below ? 1u : 0u), 255u));
+}
+MIXROOF_INLINE std::uint32_t from_e8m0(std::uint8_t code) {
+  return code == 0 ? 0x400000u : code == 255 ? 0x7FC00000u : std::uint32_t{code} << 23;
+}
 MIXROOF_INLINE std::uint32_t from_fp16(std::uint16_t code) { return decode_bits<kFp16>(code); }
 MIXROOF_INLINE std::uint32_t from_bf16(std::uint16_t code) { return std::uint32_t{code} << 16; }
 MIXROOF_INLINE std::uint32_t from_e4m3(std::uint8_t code) { return decode_bits<kE4m3>(code); }
@@ -258,6 +267,7 @@ ArrayFunction array_function(const Path& path, Format format, bool encoding) {
     case Format::fp32:
     case Format::fp64:
     case Format::int32:
+    case Format::e8m0:
       return nullptr;
   }
   return nullptr;
@@ -287,6 +297,15 @@ std::uint32_t encode_double(double value, Overflow overflow) {
   return static_cast<std::uint32_t>(encode_bits<L, std::uint64_t>(bits, largest_code<L>(overflow)));
 }
 
+/// A double between two powers of two is above the lower one by more than fp32 may tell.
+std::uint8_t encode_e8m0_double(double value) {
+  const double magnitude = std::fabs(value);
+  if (!(magnitude <= 0x1p127)) return 255;
+  if (magnitude <= 0x1p-127) return 0;
+  const int exponent = std::ilogb(magnitude);
+  return static_cast<std::uint8_t>(exponent + 127 + (magnitude > std::ldexp(1.0, exponent) ? 1 : 0));
+}
+
 float float_of(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 std::uint32_t bits_of(float value) { return std::bit_cast<std::uint32_t>(value); }
 
@@ -300,12 +319,14 @@ std::uint8_t encode_fp8_e4m3(float value, Overflow overflow) {
 std::uint8_t encode_fp8_e5m2(float value, Overflow overflow) {
   return static_cast<std::uint8_t>(encode_bits<kE5m2>(bits_of(value), largest_code<kE5m2>(overflow)));
 }
+std::uint8_t encode_e8m0(float value) { return e8m0_of(bits_of(value)); }
 float round_tf32(float value) { return float_of(tf32_of(bits_of(value))); }
 
 float decode_fp16(std::uint16_t code) { return float_of(from_fp16(code)); }
 float decode_bf16(std::uint16_t code) { return float_of(from_bf16(code)); }
 float decode_fp8_e4m3(std::uint8_t code) { return float_of(from_e4m3(code)); }
 float decode_fp8_e5m2(std::uint8_t code) { return float_of(from_e5m2(code)); }
+float decode_e8m0(std::uint8_t code) { return float_of(from_e8m0(code)); }
 
 double round_to(Format format, double value) {
   switch (format) {
@@ -325,6 +346,8 @@ double round_to(Format format, double value) {
       return value;
     case Format::int32:
       return to_int32(value);
+    case Format::e8m0:
+      return decode_e8m0(encode_e8m0_double(value));
   }
   return value;
 }
@@ -336,6 +359,8 @@ void encode(Format to, const float* in, void* out, std::int64_t count) {
       return convert_each<float, double>(in, out, count, [](float v) { return double{v}; });
     case Format::int32:
       return convert_each<float, std::int32_t>(in, out, count, [](float v) { return to_int32(v); });
+    case Format::e8m0:
+      return convert_each<float, u8>(in, out, count, encode_e8m0);
     default:
       return copy_fp32(in, out, count);
   }
@@ -349,6 +374,8 @@ void decode(Format from, const void* in, float* out, std::int64_t count) {
                                          [](double v) { return float_of(encode_double<kFp32>(v, Overflow::ieee)); });
     case Format::int32:
       return convert_each<std::int32_t, float>(in, out, count, [](std::int32_t v) { return static_cast<float>(v); });
+    case Format::e8m0:
+      return convert_each<u8, float>(in, out, count, decode_e8m0);
     default:
       return copy_fp32(in, out, count);
   }
@@ -373,6 +400,8 @@ void encode(Format to, const double* in, void* out, std::int64_t count) {
       return each(+[](double v) { return v; });
     case Format::int32:
       return each(+[](double v) { return to_int32(v); });
+    case Format::e8m0:
+      return each(+[](double v) { return encode_e8m0_double(v); });
   }
 }
 
@@ -394,6 +423,8 @@ void decode(Format from, const void* in, double* out, std::int64_t count) {
       return each(+[](double v) { return v; });
     case Format::int32:
       return each(+[](std::int32_t v) { return static_cast<double>(v); });
+    case Format::e8m0:
+      return each(+[](u8 v) { return double{decode_e8m0(v)}; });
   }
 }
 

@@ -20,14 +20,19 @@ std::uint16_t encode_fp16(float value);
 std::uint16_t encode_bf16(float value);
 std::uint8_t encode_fp8_e4m3(float value, Overflow overflow = Overflow::saturate);
 std::uint8_t encode_fp8_e5m2(float value, Overflow overflow = Overflow::saturate);
+/// The power of two at or above |value|, 2^(code - 127); 0 gives the least one. Above 2^127, infinite or NaN: the NaN code
+/// 255. Rounding up makes a scale under which nothing saturates.
+std::uint8_t encode_e8m0(float value);
 float round_tf32(float value);  // 10 mantissa bits, ties to even, as an fp32 value
 
 float decode_fp16(std::uint16_t code);
 float decode_bf16(std::uint16_t code);
 float decode_fp8_e4m3(std::uint8_t code);
 float decode_fp8_e5m2(std::uint8_t code);
+float decode_e8m0(std::uint8_t code);
 
-/// The value of `format` nearest to a double, rounded once (never through fp32), as a double. FP8 saturates.
+/// The value of `format` nearest to a double, rounded once (never through fp32), as a double. FP8 saturates, e8m0 rounds
+/// up.
 double round_to(Format format, double value);
 
 /// fp32 array to codes of `to`. fp32 copies; tf32 writes rounded fp32; FP8 saturates; fp64 widens; int32 converts

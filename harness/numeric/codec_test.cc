@@ -117,7 +117,7 @@ TEST(Codec, DecodedCodes_GrowWithTheCode) {
   }
 }
 
-TEST(Codec, Tf32_DropsThirteenBitsTiesToEven) {
+TEST(Codec, NUM4_Tf32_DropsThirteenBitsTiesToEven) {
   EXPECT_EQ(round_tf32(1 + 0x1p-11f), 1);                     // tie between 1 and 1 + 2^-10: to even
   EXPECT_EQ(round_tf32(1 + 3 * 0x1p-11f), 1 + 2 * 0x1p-10f);  // cases.md NUM-4: 1.001953125
   EXPECT_EQ(round_tf32(std::numeric_limits<float>::max()), kInf);
@@ -360,6 +360,23 @@ TEST(Codec, EmptyArrays_MayHaveNoAddress) {  // red under the sanitizers when a 
     encode(format, static_cast<const double*>(nullptr), nullptr, 0);
     decode(format, nullptr, static_cast<double*>(nullptr), 0);
   }
+}
+
+TEST(Codec, E8m0_IsThePowerOfTwoAtOrAbove) {
+  for (int code = 0; code < 255; ++code) {
+    const float value = decode_e8m0(static_cast<std::uint8_t>(code));
+    EXPECT_EQ(value, std::ldexp(1.0f, code - 127));
+    EXPECT_EQ(encode_e8m0(value), code);
+    EXPECT_EQ(encode_e8m0(-value), code) << "no sign";
+    EXPECT_EQ(round_to(Format::e8m0, value), value);
+    if (code == 254) continue;
+    EXPECT_EQ(encode_e8m0(std::nextafter(value, kInf)), code + 1);
+    EXPECT_EQ(round_to(Format::e8m0, value * (1 + 0x1p-40)), 2 * static_cast<double>(value));
+  }
+  EXPECT_EQ(encode_e8m0(0), 0);
+  EXPECT_EQ(encode_e8m0(0x1p-149f), 0);
+  for (const float beyond : {0x1.8p127f, kInf, std::numeric_limits<float>::quiet_NaN()}) EXPECT_EQ(encode_e8m0(beyond), 255);
+  EXPECT_TRUE(std::isnan(decode_e8m0(255)));
 }
 
 }  // namespace

@@ -45,11 +45,23 @@ constexpr FormatFacts kInt32{.format = Format::int32,
                              .unit_roundoff = 0.5,
                              .has_infinity = false};
 
+// Exponents alone: 2^-127 to 2^127, no zero, no sign.
+constexpr FormatFacts kE8m0{.format = Format::e8m0,
+                            .name = "e8m0",
+                            .bytes = 1,
+                            .mantissa_bits = 0,
+                            .max_finite = power_of_two(127),
+                            .min_normal = power_of_two(-127),
+                            .min_subnormal = power_of_two(-127),
+                            .epsilon = 1,
+                            .unit_roundoff = 1,
+                            .has_infinity = false};
+
 constexpr std::array<FormatFacts, kFormatCount> kFacts{
     binary(Format::fp32, "fp32", 4, 23, -126, 127),       binary(Format::tf32, "tf32", 4, 10, -126, 127),
     binary(Format::fp16, "fp16", 2, 10, -14, 15),         binary(Format::bf16, "bf16", 2, 7, -126, 127),
     binary(Format::fp8_e4m3, "fp8_e4m3", 1, 3, -6, 8, 1), binary(Format::fp8_e5m2, "fp8_e5m2", 1, 2, -14, 15),
-    binary(Format::fp64, "fp64", 8, 52, -1022, 1023),     kInt32,
+    binary(Format::fp64, "fp64", 8, 52, -1022, 1023),     kInt32,                                    kE8m0,
 };
 
 constexpr std::array<Format, kFormatCount> kFormats = [] {

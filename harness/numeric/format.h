@@ -11,12 +11,12 @@
 namespace mixroof {
 
 /// tf32 is a compute format only: its values are stored as fp32. fp64 and int32 are storage of references, counters and
-/// token ids; no recipe computes in them.
-enum class Format : std::uint8_t { fp32, tf32, fp16, bf16, fp8_e4m3, fp8_e5m2, fp64, int32 };
-inline constexpr int kFormatCount = 8;
+/// token ids, e8m0 of block scales (powers of two); no recipe computes in them.
+enum class Format : std::uint8_t { fp32, tf32, fp16, bf16, fp8_e4m3, fp8_e5m2, fp64, int32, e8m0 };
+inline constexpr int kFormatCount = 9;
 
-/// Limits of a format. Sources: IEEE 754-2019 (fp16, fp32, fp64); OCP OFP8 rev. 1.0 (E4M3 without infinity, E5M2);
-/// bf16 and tf32 are fp32 with 7 and 10 stored mantissa bits.
+/// Limits of a format. Sources: IEEE 754-2019 (fp16, fp32, fp64); OCP OFP8 rev. 1.0 (E4M3 without infinity, E5M2); OCP
+/// Microscaling Formats (MX) rev. 1.0 (E8M0); bf16 and tf32 are fp32 with 7 and 10 stored mantissa bits.
 struct FormatFacts {
   Format format;
   std::string_view name;

@@ -12,6 +12,28 @@ namespace mixroof {
 
 namespace {
 
+constexpr Recipe kFp8Hybrid{
+    .name = "fp8-hybrid",
+    .summary = "bf16-master with the layers' products in FP8: E4M3 forward, E5M2 gradients, delayed scaling per tensor",
+    .params = Format::bf16,
+    .master = Format::fp32,
+    .grads = Format::bf16,
+    .moments = Format::fp32,
+    .matmul_forward = Format::fp8_e4m3,
+    .matmul_gradient = Format::fp8_e5m2,
+    .between = Format::bf16,
+    .stream = Format::bf16,
+    .fp8 = Fp8Scaling::delayed};
+
+/// A recipe that differs from `base` in its FP8 scaling alone.
+constexpr Recipe vary(Recipe base, std::string_view name, std::string_view summary, Fp8Scaling scaling) {
+  base.name = name;
+  base.summary = summary;
+  base.fp8 = scaling;
+  base.variation = true;
+  return base;
+}
+
 constexpr Recipe kRecipes[] = {
     {.name = "fp32",
      .summary = "FP32 everywhere: the reference of every comparison",
@@ -88,18 +110,14 @@ constexpr Recipe kRecipes[] = {
      .between = Format::bf16,
      .stream = Format::bf16,
      .variation = true},
-    {.name = "fp8-hybrid",
-     .summary =
-         "bf16-master with the layers' products in FP8: E4M3 forward, E5M2 gradients, delayed scaling per tensor",
-     .params = Format::bf16,
-     .master = Format::fp32,
-     .grads = Format::bf16,
-     .moments = Format::fp32,
-     .matmul_forward = Format::fp8_e4m3,
-     .matmul_gradient = Format::fp8_e5m2,
-     .between = Format::bf16,
-     .stream = Format::bf16,
-     .fp8 = Fp8Scaling::delayed},
+    kFp8Hybrid,
+    vary(kFp8Hybrid, "fp8-current", "fp8-hybrid with current scaling: each tensor's scale from its own values", Fp8Scaling::current),
+    vary(kFp8Hybrid, "fp8-channel", "fp8-hybrid with one current scale per row or column along each product's reduction",
+         Fp8Scaling::channel),
+    vary(kFp8Hybrid, "fp8-block", "fp8-hybrid with one current scale per 128 values along each product's reduction",
+         Fp8Scaling::block128),
+    vary(kFp8Hybrid, "mxfp8", "fp8-hybrid with OCP microscaling: blocks of 32 values with E8M0 scales, rounded up",
+         Fp8Scaling::mx32),
     {.name = "fp16-master-unscaled",
      .summary = "fp16-master without loss scaling",
      .params = Format::fp16,
@@ -176,6 +194,18 @@ int Recipe::bytes_per_parameter(bool fp32_window) const {
   const Format window_grads = fp32_window ? Format::fp32 : grads;
   return static_cast<int>(bytes_of(params) + (master ? bytes_of(*master) : 0) + bytes_of(window_grads) +
                           2 * bytes_of(moments));
+}
+
+std::string_view name(Fp8Scaling scaling) {
+  switch (scaling) {
+    case Fp8Scaling::none: return "none";
+    case Fp8Scaling::delayed: return "delayed";
+    case Fp8Scaling::current: return "current";
+    case Fp8Scaling::channel: return "channel";
+    case Fp8Scaling::block128: return "block128";
+    case Fp8Scaling::mx32: return "mx32";
+  }
+  return "none";
 }
 
 std::span<const Recipe> all_recipes() { return kRecipes; }

@@ -17,6 +17,9 @@ enum class LossScaling : std::uint8_t { none, dynamic };
 /// windows; the others from the very values that are quantized: `current` one a tensor, `channel` one a row along the
 /// product's reduction, `block128` and `mx32` one for 128 or 32 values along it (mx32: powers of two, E8M0).
 enum class Fp8Scaling : std::uint8_t { none, delayed, current, channel, block128, mx32 };
+std::string_view name(Fp8Scaling scaling);
+/// Whether a whole tensor has one scale, so that its codes serve every product.
+inline bool is_per_tensor(Fp8Scaling s) { return s == Fp8Scaling::delayed || s == Fp8Scaling::current; }
 
 struct Recipe {
   std::string_view name;

@@ -11,6 +11,7 @@
 #include "kernels/grad_check/grad_check.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/quantize/quantize.h"
+#include "kernels/quantize/scale_rules.h"
 #include "kernels/registry.h"
 
 namespace mixroof {
@@ -77,11 +78,13 @@ void ProgramBuilder::declare_fp8_state() {
   const auto fp8_state = [&](const std::string& name, Format format) {
     return state(name, TensorClass::scaling_state, format, {0}, -1);
   };
-  program_.fp8_scale = fp8_state("fp8.scale", Format::fp32);
+  program_.fp8_counts = fp8_state("fp8.counts", Format::fp64);
+  program_.fp8_scale_counts = fp8_state("fp8.scale_counts", Format::fp64);
+  if (is_per_tensor(recipe().fp8)) program_.fp8_scale = fp8_state("fp8.scale", Format::fp32);
+  if (recipe().fp8 != Fp8Scaling::delayed) return;
   program_.fp8_amax = fp8_state("fp8.amax", Format::fp32);
   program_.fp8_history = fp8_state("fp8.amax_history", Format::fp32);
   program_.fp8_limits = fp8_state("fp8.limits", Format::fp32);
-  program_.fp8_counts = fp8_state("fp8.counts", Format::fp64);
 }
 
 const Program::Parameter& ProgramBuilder::parameter(const std::string& name) const {
@@ -137,47 +140,86 @@ int ProgramBuilder::scale_index(const std::string& name, Format format) {
 }
 
 ProductOperand ProgramBuilder::quantized(TensorId x, Format wanted, const std::string& name, TensorClass tensor_class,
-                                         bool once_a_window) {
-  const int scale = scale_index(name, wanted);
-  const std::string codes_name = name + "." + std::string(mixroof::name(wanted));
-  const bool is_made = by_name_.contains(codes_name);
-  const TensorId codes = transient(codes_name, tensor_class, wanted, tensor(x).shape);
-  if (!once_a_window || !is_made)
-    op(name + " quantize", quantize_problem(tensor(x).count(), format(x), wanted, accumulates() && !once_a_window),
-       {{x}, {program_.fp8_scale, scale}, {codes}, {program_.fp8_amax, scale}, {program_.fp8_counts, 2 * scale}, {control()}});
-  return {codes, scale};
+                                         bool once_a_window, Reduction reduction) {
+  const bool by_blocks = scales_by_blocks(wanted);
+  // Blocks along the rows are other codes than those along the columns, with scales and counts of their own.
+  const std::string base = by_blocks && reduction == Reduction::rows ? name + ".by_rows" : name;
+  const int number = scale_index(base, wanted);
+  const std::string codes_name = base + "." + std::string(mixroof::name(wanted));
+  const bool is_made = once_a_window && by_name_.contains(codes_name);
+  ProductOperand operand{.tensor = transient(codes_name, tensor_class, wanted, tensor(x).shape)};
+  if (!by_blocks) {
+    operand.scale = number;
+    if (!is_made) quantize_tensor(x, base, operand, once_a_window);
+    return operand;
+  }
+  BlockShape shape{.rows = tensor(x).shape.at(0), .width = tensor(x).shape.at(1), .along_rows = reduction == Reduction::columns};
+  const std::int64_t length = shape.along_rows ? shape.width : shape.rows;
+  shape.block = scale_block(recipe().fp8, length);
+  const std::int64_t blocks = (length + shape.block - 1) / shape.block;
+  operand.scale_inv = transient(codes_name + ".scale_inv", TensorClass::scaling_state, scale_format(recipe().fp8),
+                                shape.along_rows ? std::vector{shape.rows, blocks} : std::vector{blocks, shape.width});
+  operand.source = x;
+  if (!is_made) quantize_blocks(x, base, number, operand, shape);
+  return operand;
 }
 
-ProductOperand ProgramBuilder::product_operand(TensorId x, Format wanted, const std::string& name) {
-  if (format(x) == wanted) return {x};
+void ProgramBuilder::quantize_tensor(TensorId x, const std::string& name, const ProductOperand& codes, bool once_a_window) {
+  const std::int64_t count = tensor(x).count();
+  const OperandRef scale{program_.fp8_scale, codes.scale}, counts{program_.fp8_counts, 2 * codes.scale};
+  if (recipe().fp8 == Fp8Scaling::current)
+    op(name + " quantize", quantize_current_problem(count, format(x), format(codes.tensor)),
+       {{x}, scale, {codes.tensor}, counts, {program_.fp8_scale_counts}, {control()}});
+  else
+    op(name + " quantize", quantize_problem(count, format(x), format(codes.tensor), accumulates() && !once_a_window),
+       {{x}, scale, {codes.tensor}, {program_.fp8_amax, codes.scale}, counts, {control()}});
+}
+
+void ProgramBuilder::quantize_blocks(TensorId x, const std::string& name, int number, const ProductOperand& codes,
+                                     const BlockShape& shape) {
+  op(name + " quantize", quantize_blocks_problem(shape, format(x), format(codes.tensor), format(codes.scale_inv)),
+     {{x}, {codes.tensor}, {codes.scale_inv}, {program_.fp8_counts, 2 * number}, {program_.fp8_scale_counts}, {control()}});
+}
+
+ProductOperand ProgramBuilder::product_operand(TensorId x, Format wanted, const std::string& name, Reduction reduction) {
+  if (format(x) == wanted) return {.tensor = x};
   const TensorClass tensor_class = tensor(x).tensor_class;
-  if (is_fp8(wanted)) return quantized(x, wanted, name, tensor_class, false);
+  if (is_fp8(wanted)) return quantized(x, wanted, name, tensor_class, false, reduction);
   const TensorId copy = transient(name + "." + std::string(mixroof::name(wanted)), tensor_class, wanted, tensor(x).shape);
   op(name + " cast", cast_problem(tensor(x).count(), format(x), wanted), {{x}, {copy}});
-  return {copy};
+  return {.tensor = copy};
 }
 
-ProductOperand ProgramBuilder::weight_operand(const std::string& name, Format wanted) {
+ProductOperand ProgramBuilder::weight_operand(const std::string& name, Format wanted, Reduction reduction) {
   const TensorId weight = param(name);
-  if (format(weight) == wanted) return {weight};
-  if (is_fp8(wanted)) return quantized(weight, wanted, name, TensorClass::compute_copy, true);
+  if (format(weight) == wanted) return {.tensor = weight};
+  if (is_fp8(wanted)) return quantized(weight, wanted, name, TensorClass::compute_copy, true, reduction);
   const std::string copy_name = name + "." + std::string(mixroof::name(wanted));
   const bool is_made = by_name_.contains(copy_name);
   const TensorId copy = transient(copy_name, TensorClass::compute_copy, wanted, tensor(weight).shape);
   if (!is_made) op(name + " cast", cast_problem(tensor(weight).count(), format(weight), wanted), {{weight}, {copy}});
-  return {copy};
+  return {.tensor = copy};
 }
 
 void ProgramBuilder::product(const std::string& name, const Problem& problem, const ProductOperand& a,
                              const ProductOperand& b, TensorId bias, TensorId c) {
   std::vector<OperandRef> operands = {{a.tensor}, {b.tensor}};
   if (bias >= 0) operands.push_back({bias});
-  if (a.scale >= 0) {
-    operands.push_back({program_.fp8_scale, a.scale});
-    operands.push_back({program_.fp8_scale, b.scale});
+  for (const ProductOperand* x : {&a, &b}) {
+    if (x->scale >= 0) operands.push_back({program_.fp8_scale, x->scale});
+    if (x->scale_inv >= 0) operands.push_back({x->scale_inv});
   }
   operands.push_back({c});
   op(name, problem, std::move(operands));
+}
+
+Problem ProgramBuilder::product_problem(MatmulVariant variant, const MatmulShape& shape, const ProductOperand& a,
+                                        const ProductOperand& b, Format c, bool bias, bool accumulate) const {
+  MatmulScales scales;
+  if (a.scale_inv >= 0) scales = {scale_block(recipe().fp8, shape.k), scale_format(recipe().fp8)};
+  return with_multiples(matmul_problem(variant, shape, format(a.tensor), format(b.tensor), c, bias,
+                                       bias ? recipe().params : Format::fp32, accumulate, scales),
+                        program_.target.fp8_multiples);
 }
 
 TensorId ProgramBuilder::linear(const std::string& layer, const ProductOperand& x, std::int64_t in, std::int64_t out,
@@ -186,10 +228,8 @@ TensorId ProgramBuilder::linear(const std::string& layer, const ProductOperand& 
   const ProductOperand w = weight_operand(layer + ".weight", product_format);
   const TensorId y = activation(layer + ".out", between, {rows(), out});
   const TensorId b = bias ? param(layer + ".bias") : -1;
-  product(layer + " forward",
-          matmul_problem(MatmulVariant::forward, {.m = rows(), .n = out, .k = in}, format(x.tensor), format(w.tensor), between,
-                         bias, recipe().params),
-          x, w, b, y);
+  product(layer + " forward", product_problem(MatmulVariant::forward, {.m = rows(), .n = out, .k = in}, x, w, between, bias), x,
+          w, b, y);
   return y;
 }
 
@@ -198,19 +238,23 @@ TensorId ProgramBuilder::linear_backward(const std::string& layer, TensorId dy, 
   const Format between = recipe().between, grads = program_.grad_format;
   // The output gradient in the format between ops: what the bias sums, and what is quantized for the products.
   const TensorId dy_between = product_operand(dy, between, layer + ".dout").tensor;
+  // The gradient of the weights sums over tokens, that of the input over output features: with block scales each takes
+  // codes of its own, made along its sum.
+  const bool by_blocks = scales_by_blocks(product_gradient);
   const ProductOperand g = product_operand(dy_between, product_gradient, layer + ".dout");
-  const ProductOperand w = weight_operand(layer + ".weight", product_format);
+  const ProductOperand g_tokens =
+      by_blocks ? product_operand(dy_between, product_gradient, layer + ".dout", Reduction::rows) : g;
+  const ProductOperand x_tokens = by_blocks ? product_operand(x.source, product_format, layer + ".in", Reduction::rows) : x;
+  const ProductOperand w = weight_operand(layer + ".weight", product_format, Reduction::rows);
   if (bias)
     op(layer + " bias_grad", bias_grad_problem(rows(), out, between, grads, accumulates()),
        {{dy_between}, {grad(layer + ".bias")}});
   product(layer + " wgrad",
-          matmul_problem(MatmulVariant::wgrad, {.m = out, .n = in, .k = rows()}, format(g.tensor), format(x.tensor), grads, false,
-                         Format::fp32, accumulates()),
-          g, x, -1, grad(layer + ".weight"));
+          product_problem(MatmulVariant::wgrad, {.m = out, .n = in, .k = rows()}, g_tokens, x_tokens, grads, false,
+                          accumulates()),
+          g_tokens, x_tokens, -1, grad(layer + ".weight"));
   const TensorId dx = gradient(layer + ".din", between, {rows(), in});
-  product(layer + " dgrad",
-          matmul_problem(MatmulVariant::dgrad, {.m = rows(), .n = in, .k = out}, format(g.tensor), format(w.tensor), between), g,
-          w, -1, dx);
+  product(layer + " dgrad", product_problem(MatmulVariant::dgrad, {.m = rows(), .n = in, .k = out}, g, w, between), g, w, -1, dx);
   return dx;
 }
 
@@ -240,19 +284,24 @@ void ProgramBuilder::update_section() {
        adamw_problem(tensor(p.grad).count(), program_.grad_format, recipe().params, p.master >= 0, recipe().moments, constants),
        std::move(operands));
   }
-  if (recipe().uses_fp8()) {
-    const auto count = static_cast<std::int64_t>(scale_formats_.size());
-    const auto resize = [&](TensorId id, std::vector<std::int64_t> shape) {
-      program_.tensors[static_cast<std::size_t>(id)].shape = std::move(shape);
-    };
-    for (const TensorId id : {program_.fp8_scale, program_.fp8_amax, program_.fp8_limits}) resize(id, {count});
-    resize(program_.fp8_history, {options_.fp8_history, count});
-    resize(program_.fp8_counts, {count, 2});
-    program_.fp8_formats = scale_formats_;
-    op("fp8_scale", fp8_scale_problem(count, options_.fp8_history, options_.fp8_margin),
-       {{program_.fp8_amax}, {program_.fp8_history}, {program_.fp8_limits}, {program_.fp8_scale}});
-  }
+  if (recipe().uses_fp8()) resize_fp8_state();
+  if (recipe().fp8 == Fp8Scaling::delayed)
+    op("fp8_scale",
+       fp8_scale_problem(static_cast<std::int64_t>(scale_formats_.size()), options_.fp8_history, options_.fp8_margin),
+       {{program_.fp8_amax}, {program_.fp8_history}, {program_.fp8_limits}, {program_.fp8_scale}, {program_.fp8_scale_counts}});
   op("advance", advance_problem(update), {{control()}});
+}
+
+void ProgramBuilder::resize_fp8_state() {
+  const auto count = static_cast<std::int64_t>(scale_formats_.size());
+  const auto resize = [&](TensorId id, std::vector<std::int64_t> shape) {
+    if (id >= 0) program_.tensors[static_cast<std::size_t>(id)].shape = std::move(shape);
+  };
+  for (const TensorId id : {program_.fp8_scale, program_.fp8_amax, program_.fp8_limits}) resize(id, {count});
+  resize(program_.fp8_history, {options_.fp8_history, count});
+  resize(program_.fp8_counts, {count, 2});
+  resize(program_.fp8_scale_counts, {2});
+  program_.fp8_formats = scale_formats_;
 }
 
 }  // namespace mixroof

@@ -7,13 +7,17 @@
 #include <vector>
 
 #include "harness/program/lower.h"
+#include "kernels/matmul/matmul.h"
+#include "kernels/quantize_blocks/quantize_blocks.h"
 
 namespace mixroof {
 
-/// A tensor as a matrix product takes it: fp32 or 16-bit as it is, or FP8 codes with the number of their scale.
+/// A tensor as a matrix product takes it: fp32 or 16-bit as it is, or FP8 codes with their scale.
 struct ProductOperand {
   TensorId tensor = -1;
-  int scale = -1;  // index into the FP8 scale tensors; -1: no scale
+  int scale = -1;           // per tensor: its number; -1: none
+  TensorId scale_inv = -1;  // by blocks: their tensor; -1: none
+  TensorId source = -1;     // what was quantized by blocks, for products that reduce over its other dimension
 };
 
 class ProgramBuilder {
@@ -46,10 +50,13 @@ class ProgramBuilder {
   /// Appends an op. Operands are checked against the kernel's own list: count, format, and that the view fits.
   void op(const std::string& name, Problem problem, std::vector<OperandRef> operands);
 
+  /// Which dimension of an operand a product sums over: block scales lie along it.
+  enum class Reduction { columns, rows };
+
   /// x[rows, width] as a product of format `wanted` takes it: itself, a cast ("cast at use"), or quantized.
-  ProductOperand product_operand(TensorId x, Format wanted, const std::string& name);
-  /// A weight likewise; copies are made in the first micro-batch of a window and kept for it.
-  ProductOperand weight_operand(const std::string& name, Format wanted);
+  ProductOperand product_operand(TensorId x, Format wanted, const std::string& name, Reduction reduction = Reduction::columns);
+  /// A weight [out, in] likewise; copies are made in the first micro-batch of a window and kept for it.
+  ProductOperand weight_operand(const std::string& name, Format wanted, Reduction reduction = Reduction::columns);
 
   /// y[rows, out] = x · wᵀ + b in the recipe's format between ops. `layer` names the parameters "<layer>.weight/.bias".
   TensorId linear(const std::string& layer, const ProductOperand& x, std::int64_t in, std::int64_t out, Format product,
@@ -72,7 +79,14 @@ class ProgramBuilder {
   void declare_fp8_state();
   const Tensor& tensor(TensorId id) const { return program_.tensors[static_cast<std::size_t>(id)]; }
   const Program::Parameter& parameter(const std::string& name) const;
-  ProductOperand quantized(TensorId x, Format wanted, const std::string& name, TensorClass tensor_class, bool once_a_window);
+  bool scales_by_blocks(Format product) const { return is_fp8(product) && !is_per_tensor(recipe().fp8); }
+  ProductOperand quantized(TensorId x, Format wanted, const std::string& name, TensorClass tensor_class, bool once_a_window,
+                           Reduction reduction);
+  void quantize_tensor(TensorId x, const std::string& name, const ProductOperand& codes, bool once_a_window);
+  void quantize_blocks(TensorId x, const std::string& name, int number, const ProductOperand& codes, const BlockShape& shape);
+  Problem product_problem(MatmulVariant variant, const MatmulShape& shape, const ProductOperand& a, const ProductOperand& b,
+                          Format c, bool bias = false, bool accumulate = false) const;
+  void resize_fp8_state();
   void product(const std::string& name, const Problem& problem, const ProductOperand& a, const ProductOperand& b,
                TensorId bias, TensorId c);
   int scale_index(const std::string& name, Format format);

@@ -72,8 +72,9 @@ Op repeated(const Op& op, const Program& program, TensorId discarded_counts) {
   Op copy = op;
   copy.phase = Phase::backward;
   copy.recompute = true;
+  if (program.fp8_counts < 0) return copy;
   for (OperandRef& operand : copy.operands)
-    if (operand.tensor == program.fp8_counts && program.fp8_counts >= 0) operand = {discarded_counts, 0};
+    if (operand.tensor == program.fp8_counts || operand.tensor == program.fp8_scale_counts) operand = {discarded_counts, 0};
   return copy;
 }
 

@@ -82,8 +82,11 @@ struct Program {
   // Named tensors the executor binds: inputs and state.
   TensorId tokens = -1, targets = -1, control = -1, losses = -1, logits = -1;
   TensorId position_ids = -1, first_key = -1;  // of a packed batch (execution.h says what they hold)
-  TensorId fp8_scale = -1, fp8_amax = -1, fp8_history = -1, fp8_limits = -1, fp8_counts = -1;
-  std::vector<Format> fp8_formats;    // of each FP8 tensor, in the order of fp8_scale
+  // FP8 state, as far as the recipe's scaling has it. Per tensor, numbered alike: fp8_scale and fp8_counts [tensors, 2] (values
+  // that saturated, that became zero); delayed scaling: fp8_amax, fp8_history, fp8_limits. fp8_scale_counts [2]: scales kept,
+  // clamped.
+  TensorId fp8_scale = -1, fp8_amax = -1, fp8_history = -1, fp8_limits = -1, fp8_counts = -1, fp8_scale_counts = -1;
+  std::vector<Format> fp8_formats;    // of each FP8 tensor
   struct Parameter {
     std::string name;
     TensorId param = -1, master = -1, grad = -1, moment1 = -1, moment2 = -1;

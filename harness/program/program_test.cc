@@ -250,7 +250,7 @@ TEST(Bytes, Arena_HoldsTheLivePeak_AndNoTwoLiveTensorsOverlap) {
       }
 }
 
-TEST(Bytes, ActivationsGrowLinearlyWithTheMicroBatch) {  // cases.md MEM-1, MEM-2: no T² term, linear in the micro-batch
+TEST(Bytes, MEM1_MEM2_ActivationsGrowLinearlyWithTheMicroBatch) {  // no T² term, linear in the micro-batch
   const auto activations = [](std::int64_t micro_batch, std::int64_t seq) {
     return plan_bytes(tiny("bf16-master", {.micro_batch = micro_batch, .seq = seq, .micro_batches = 1})).activation_peak;
   };

@@ -67,7 +67,7 @@ std::string failure(auto&& call) {
 const Json kOld = {{"schema", "mixroof/result/1.0"}, {"value", "old"}};
 const Json kNew = {{"schema", "mixroof/result/1.0"}, {"value", "new"}};
 
-TEST_F(ResultFile, WriteThenReadIsEqual_AlsoWithSpacesAndUmlauts) {  // cases.md JSN-2
+TEST_F(ResultFile, JSN2_WriteThenReadIsEqual_AlsoWithSpacesAndUmlauts) {
   const fs::path path = folder_ / "dir with space" / "\xC3\xBC.json";
   fs::create_directory(path.parent_path());
   test_writable(path);

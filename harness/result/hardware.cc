@@ -92,6 +92,8 @@ std::string_view Hardware::path_of(Format inputs) {
       return "fp8_tensor_fp32_accumulate";
     case Format::int32:
       return "int32";
+    case Format::e8m0:
+      break;
   }
   return {};
 }

@@ -27,7 +27,7 @@ Work work(Format format, std::int64_t flops, std::int64_t read, std::int64_t wri
   return w;
 }
 
-TEST(Roofline, Gpu2_AFillThatStayedInTheCache_IsFlaggedAndNotClipped) {  // cases.md GPU-2
+TEST(Roofline, GPU2_AFillThatStayedInTheCache_IsFlaggedAndNotClipped) {
   const Roofline roofline({bandwidth("DRAM", "write", 1.792e12)}, {});
   const Work fill{.bytes_written = 16777216};
   const double time_s = 8.182e-6;

@@ -8,7 +8,7 @@
 namespace mixroof {
 namespace {
 
-TEST(Summary, Sta1_OneSample_HasNoDeviation) {  // cases.md STA-1
+TEST(Summary, STA1_OneSample_HasNoDeviation) {
   const Summary s = summarize(std::vector<double>{1.25});
   EXPECT_EQ(s.n, 1);
   EXPECT_FALSE(s.stddev.has_value());
@@ -18,19 +18,19 @@ TEST(Summary, Sta1_OneSample_HasNoDeviation) {  // cases.md STA-1
   EXPECT_EQ(s.confidence, 0);  // one point covers the median with probability 0
 }
 
-TEST(Summary, Sta1_TwoSamples_DivideByNMinusOne) {  // cases.md STA-1
+TEST(Summary, STA1_TwoSamples_DivideByNMinusOne) {
   // Mean 1, squares 0.0016 + 0.0016 = 0.0032, over n − 1 = 1: √0.0032 = 0.0565685 (the population formula gives 0.04).
   EXPECT_NEAR(*summarize(std::vector<double>{0.96, 1.04}).stddev, 0.0565685, 5e-8);
 }
 
-TEST(Summary, Sta1_DeviationOfATriple_IsOneAtEveryOffset) {  // cases.md STA-1
+TEST(Summary, STA1_DeviationOfATriple_IsOneAtEveryOffset) {
   for (const double offset : {0.0, 1e6, 1e9, 1e10}) {
     const std::vector<double> samples = {offset + 1, offset + 2, offset + 3};
     EXPECT_DOUBLE_EQ(*summarize(samples).stddev, 1.0) << offset;
   }
 }
 
-TEST(Summary, Sta2_DurationsThatAreNotPositive_AreDroppedAndCounted) {  // cases.md STA-2
+TEST(Summary, STA2_DurationsThatAreNotPositive_AreDroppedAndCounted) {
   // A clock that went 100 → 90 and 100 → 100.
   const Summary s = summarize(std::vector<double>{90.0 - 100.0, 100.0 - 100.0});
   EXPECT_EQ(s.n, 0);
@@ -40,7 +40,7 @@ TEST(Summary, Sta2_DurationsThatAreNotPositive_AreDroppedAndCounted) {  // cases
   EXPECT_TRUE(rates(s, 1e9).samples.empty());
 }
 
-TEST(Summary, Sta2_InvalidSamplesBetweenValidOnes_LeaveTheValidOnes) {  // cases.md STA-2
+TEST(Summary, STA2_InvalidSamplesBetweenValidOnes_LeaveTheValidOnes) {
   const double inf = std::numeric_limits<double>::infinity();
   const Summary s = summarize(std::vector<double>{2, -1, std::nan(""), 4, inf, 0});
   EXPECT_EQ(s.samples, (std::vector<double>{2, 4}));

@@ -8,6 +8,7 @@
 //   backward operands: qkv, [first_key], out, dout, lse, dqkv
 // A query reads the keys from the first of its row, when packed from first_key, to its own. Within a row
 // 0 <= first_key[t] <= t, never falling: the caller checks that. Keys before a document cost no time, tile by tile.
+// A value that is not finite also reaches queries of the same tile that do not see it (their weight 0 times NaN is NaN).
 // Query head j reads key/value head j / (heads / kv_heads). Products take their inputs in the format of qkv and accumulate
 // in fp32; softmax in fp32. FLOPs: the causal half, 4·batch·heads·head_dim·T(T+1)/2 forward and 2.5 times that backward (the
 // scores are recomputed: 5 products against 2), booked under the format of qkv; packed with `pairs`: `pairs` in the place of

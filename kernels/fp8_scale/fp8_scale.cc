@@ -6,20 +6,12 @@
 #include <limits>
 
 #include "kernels/case_dim.h"
+#include "kernels/quantize/scale_rules.h"
 
 namespace mixroof {
 namespace {
 
-constexpr std::size_t kAmax = 0, kHistory = 1, kLimits = 2, kScale = 3;
-
-/// Scale of one tensor from the maximum of its history. Both divisions round to fp32 (the second is exact unless it
-/// underflows), as the contract says.
-double next_scale(double maximum, double limit, double margin, double previous) {
-  if (!std::isfinite(maximum) || maximum == 0) return previous;
-  const float quotient = static_cast<float>(limit) / static_cast<float>(maximum);
-  const float scale = quotient / static_cast<float>(std::exp2(margin));
-  return std::isinf(scale) ? std::numeric_limits<float>::max() : scale;
-}
+constexpr std::size_t kAmax = 0, kHistory = 1, kLimits = 2, kScale = 3, kCounts = 4;
 
 class Fp8ScaleKernel : public Kernel {
  public:
@@ -36,7 +28,12 @@ class Fp8ScaleKernel : public Kernel {
             {.name = "scale",
              .access = Access::read_write,
              .extent = {tensors},
-             .fill = {.kind = Fill::Kind::positive, .scale = 100.0, .offset = 1.0}}};
+             .fill = {.kind = Fill::Kind::positive, .scale = 100.0, .offset = 1.0}},
+            {.name = "counts",
+             .access = Access::read_write,
+             .format = Format::fp64,
+             .extent = {2},
+             .fill = {.kind = Fill::Kind::constant, .offset = 7}}};
   }
 
   /// Two FLOPs a tensor, the divisions by the maximum and by 2^margin, in fp32; comparisons count as none.
@@ -59,7 +56,11 @@ class Fp8ScaleKernel : public Kernel {
                                                           : std::max(maximum, amax);
       }
       double& scale = operands[kScale].data[t];
-      scale = next_scale(maximum, operands[kLimits].data[t], p.constant("margin"), scale);
+      const ScaleChoice next = scale_of_amax(static_cast<float>(maximum), operands[kLimits].data[t], static_cast<float>(scale),
+                                             p.constant("margin"));
+      scale = next.scale;
+      operands[kCounts].data[0] += next.kept;
+      operands[kCounts].data[1] += next.clamped;
     }
   }
 
@@ -103,7 +104,7 @@ Problem fp8_scale_problem(std::int64_t tensors, std::int64_t history_length, dou
           .variant = "delayed",
           .shape = {{"tensors", at_least("fp8_scale", "tensors", tensors, 0)},
                     {"length", at_least("fp8_scale", "length", history_length, 1)}},
-          .formats = {Format::fp32, Format::fp32, Format::fp32, Format::fp32},
+          .formats = {Format::fp32, Format::fp32, Format::fp32, Format::fp32, Format::fp64},
           .constants = {{"margin", margin}}};
 }
 

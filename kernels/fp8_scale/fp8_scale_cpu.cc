@@ -1,10 +1,10 @@
 // Delayed FP8 scaling on the CPU: a few hundred tensors once per window, so plain scalar code.
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "kernels/fp8_scale/fp8_scale.h"
 #include "kernels/implementation.h"
+#include "kernels/quantize/scale_rules.h"
 
 namespace mixroof {
 namespace {
@@ -17,17 +17,19 @@ class Fp8ScalePlan : public Plan {
   explicit Fp8ScalePlan(const Problem& problem)
       : tensors_(problem.dim("tensors")),
         length_(problem.dim("length")),
-        inverse_margin_(static_cast<float>(std::exp2(-problem.constant("margin")))) {}
+        margin_(problem.constant("margin")) {}
 
   void run(const Launch& launch) const override {
     const auto* amax = static_cast<const float*>(launch.operands[0]);
     auto* history = static_cast<float*>(launch.operands[1]);
     const auto* limits = static_cast<const float*>(launch.operands[2]);
     auto* scale = static_cast<float*>(launch.operands[3]);
+    auto* counts = static_cast<double*>(launch.operands[4]);
     for (std::int64_t t = 0; t < tensors_; ++t) {
-      const float maximum = push(amax[t], history + t);
-      if (std::isfinite(maximum) && maximum != 0)
-        scale[t] = std::fmin(limits[t] / maximum * inverse_margin_, std::numeric_limits<float>::max());
+      const ScaleChoice next = scale_of_amax(push(amax[t], history + t), limits[t], scale[t], margin_);
+      scale[t] = next.scale;
+      counts[0] += next.kept;
+      counts[1] += next.clamped;
     }
   }
 
@@ -45,7 +47,7 @@ class Fp8ScalePlan : public Plan {
   }
 
   std::int64_t tensors_, length_;
-  float inverse_margin_;  // a power of two: multiplying by it is the division
+  double margin_;
 };
 
 }  // namespace

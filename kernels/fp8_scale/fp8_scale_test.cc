@@ -26,9 +26,10 @@ class Fp8Scale : public testing::Test {
   float scale_after(const std::vector<float>& maxima, float scale = 1, std::int64_t length = 4, double margin = 0,
                     float limit = 448) {
     std::vector<float> history(static_cast<std::size_t>(length), 0.0f);
+    counts_ = {0, 0};
     for (float amax : maxima)
       run_kernel(*backend_, fp8_scale_kernel(), fp8_scale_problem(1, length, margin),
-                 {&amax, history.data(), &limit, &scale});
+                 {&amax, history.data(), &limit, &scale, counts_.data()});
     return scale;
   }
 
@@ -41,6 +42,7 @@ class Fp8Scale : public testing::Test {
   }
 
   static constexpr std::int64_t kTensors = 37, kLength = 3;
+  std::vector<double> counts_ = {0, 0};  // of the last scale_after()
   std::unique_ptr<Backend> backend_ = make_cpu_backend(2);
 };
 
@@ -56,8 +58,8 @@ TEST_F(Fp8Scale, WithMargins_EqualsTheReference) {
 TEST(Fp8ScaleCost, CountsTwoDivisionsATensorAndEachByteOnce) {
   const Cost cost = fp8_scale_kernel().cost(fp8_scale_problem(100, 16, 0));
   EXPECT_EQ(cost.useful_flops[static_cast<std::size_t>(Format::fp32)], 200);
-  EXPECT_EQ(cost.bytes_read, 4 * (100 + 1600 + 100 + 100));  // amax, history, limits, scale
-  EXPECT_EQ(cost.bytes_written, 4 * (1600 + 100));           // history, scale
+  EXPECT_EQ(cost.bytes_read, 4 * (100 + 1600 + 100 + 100) + 16);  // amax, history, limits, scale, counts
+  EXPECT_EQ(cost.bytes_written, 4 * (1600 + 100) + 16);           // history, scale, counts
 }
 
 TEST(Fp8ScaleProblem, ImpossibleOnes_AreRefused) {
@@ -65,7 +67,13 @@ TEST(Fp8ScaleProblem, ImpossibleOnes_AreRefused) {
   EXPECT_THROW(fp8_scale_problem(1, 0, 0), UsageError);
 }
 
-// cases.md FP8-1
+TEST_F(Fp8Scale, FP8_1_KeptAndClampedScales_AreCounted) {
+  scale_after({0, kInf, kNan, 0}, 1, /*length=*/1);
+  EXPECT_EQ(counts_, (std::vector<double>{4, 0}));
+  scale_after({1e-40f, 0x1p-149f, 3}, 1, /*length=*/1);
+  EXPECT_EQ(counts_, (std::vector<double>{0, 2}));
+}
+
 TEST_F(Fp8Scale, FP8_1_ZeroInfiniteAndNaNMaxima_KeepTheScale) {
   EXPECT_EQ(scale_after({0, 0, 0}, 16), 16);
   EXPECT_EQ(scale_after({0}), 1);
@@ -135,7 +143,7 @@ void expect_trace(Backend& backend, const nlohmann::json& trace) {
     EXPECT_TRUE(amax == expected_amax || (std::isnan(amax) && std::isnan(expected_amax)));
 
     run_kernel(backend, fp8_scale_kernel(), fp8_scale_problem(1, length, trace.at("margin").get<double>()),
-               {&amax, history.data(), &limit, &scale});
+               {&amax, history.data(), &limit, &scale, counts.data()});
     EXPECT_EQ(std::bit_cast<std::uint32_t>(scale), step.at("scale_after_bits").get<std::uint32_t>());
   }
 }
@@ -182,7 +190,8 @@ TEST_F(Fp8Scale, Mutant_OldestRowLeftOut_IsCaught) {
   EXPECT_FALSE(mutant_passes([&](const Plan& sound, const Launch& launch) {
     std::vector<float> scale = values(launch, 3, kTensors), history = values(launch, 1, kTensors * kLength);
     sound.run(launch);
-    const std::vector<void*> shorter = {launch.operands[0], history.data(), launch.operands[2], scale.data()};
+    const std::vector<void*> shorter = {launch.operands[0], history.data(), launch.operands[2], scale.data(),
+                                        launch.operands[4]};
     backend_->prepare(fp8_scale_problem(kTensors, kLength - 1, 0))->run({.operands = shorter});
     std::copy(scale.begin(), scale.end(), static_cast<float*>(launch.operands[3]));
   }));

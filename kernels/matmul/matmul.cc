@@ -12,6 +12,7 @@
 #include "kernels/case_dim.h"
 #include "kernels/matmul/matmul_gemm.h"
 #include "kernels/matmul/matmul_layout.h"
+#include "kernels/quantize/scale_rules.h"
 
 namespace mixroof {
 namespace {
@@ -40,6 +41,14 @@ std::int64_t a_index(const MatmulLayout& l, std::int64_t i, std::int64_t p) {
 }
 std::int64_t b_index(const MatmulLayout& l, std::int64_t p, std::int64_t j) {
   return l.variant == MatmulVariant::forward ? j * l.k + p : p * l.n + j;
+}
+
+/// Where the block scales of those elements lie.
+std::int64_t a_scale_index(const MatmulLayout& l, std::int64_t i, std::int64_t p) {
+  return l.variant == MatmulVariant::wgrad ? p / l.block * l.m + i : i * l.blocks() + p / l.block;
+}
+std::int64_t b_scale_index(const MatmulLayout& l, std::int64_t p, std::int64_t j) {
+  return l.variant == MatmulVariant::forward ? j * l.blocks() + p / l.block : p / l.block * l.n + j;
 }
 
 /// Largest L with k·L² (and a bias and an addend up to 8, times both check scales) below 2^24.
@@ -74,11 +83,21 @@ std::vector<Operand> MatmulKernel::operands(const Problem& problem) const {
     all.push_back({std::move(name), access, problem.formats.at(all.size()), std::move(extent), fill});
   };
   add("a", Access::read, wgrad ? std::vector{l.k, l.m} : std::vector{l.m, l.k},
-      {.scale = l.has_scales() ? kCheckScaleA : 1, .exact_limit = limit});
+      {.scale = l.has_scales() && l.block == 0 ? kCheckScaleA : 1, .exact_limit = limit});
   add("b", Access::read, forward ? std::vector{l.n, l.k} : std::vector{l.k, l.n},
-      {.scale = l.has_scales() ? kCheckScaleB : 1, .exact_limit = limit});
+      {.scale = l.has_scales() && l.block == 0 ? kCheckScaleB : 1, .exact_limit = limit});
   if (l.bias >= 0) add("bias", Access::read, {l.n}, {.exact_limit = limit});
-  if (l.has_scales()) {
+  if (l.block > 0) {
+    // Small whole numbers or powers of two keep integer checks exact, and differ from block to block.
+    const Fill fill = problem.formats.at(l.scale_a) == Format::e8m0
+                          ? Fill{.kind = Fill::Kind::positive, .scale = 1, .offset = 0.5}
+                          : Fill{.kind = Fill::Kind::positive, .scale = 1, .offset = 0.1, .exact_limit = 2};
+    const auto scales = [&](std::int64_t lines, bool k_runs_in_rows) {
+      return k_runs_in_rows ? std::vector{lines, l.blocks()} : std::vector{l.blocks(), lines};
+    };
+    add("scale_a", Access::read, scales(l.m, !wgrad), fill);
+    add("scale_b", Access::read, scales(l.n, forward), fill);
+  } else if (l.has_scales()) {
     add("scale_a", Access::read, {1}, {.kind = Fill::Kind::constant, .offset = kCheckScaleA});
     add("scale_b", Access::read, {1}, {.kind = Fill::Kind::constant, .offset = kCheckScaleB});
   }
@@ -89,7 +108,14 @@ std::vector<Operand> MatmulKernel::operands(const Problem& problem) const {
 Cost MatmulKernel::cost(const Problem& problem) const {
   const MatmulLayout l = matmul_layout(problem);
   Cost cost = compulsory_bytes(problem);
-  cost.add_flops(problem.formats[0], checked_product({2, l.m, l.n, l.k}));
+  const auto padded = [&](std::int64_t size, const char* multiple) {
+    const std::int64_t by = problem.dim_or(multiple, 1);
+    return (size + by - 1) / by * by;
+  };
+  const auto format = static_cast<std::size_t>(problem.formats[0]);
+  cost.useful_flops[format] = checked_product({2, l.m, l.n, l.k});
+  cost.padded_flops[format] =
+      checked_product({2, padded(l.m, "multiple_m"), padded(l.n, "multiple_n"), padded(l.k, "multiple_k")});
   return cost;
 }
 
@@ -104,12 +130,18 @@ void MatmulKernel::reference(const Problem& problem, std::span<const RefOperand>
   const double* a = operands[0].data;
   const double* b = operands[1].data;
   const RefOperand& c = operands[l.c];
-  const double scale = l.has_scales() ? operands[l.scale_a].data[0] * operands[l.scale_b].data[0] : 1.0;
+  const double scale = l.has_scales() && l.block == 0 ? operands[l.scale_a].data[0] * operands[l.scale_b].data[0] : 1.0;
+  const auto a_value = [&](std::int64_t i, std::int64_t p) {
+    return l.block == 0 ? a[a_index(l, i, p)] : a[a_index(l, i, p)] * operands[l.scale_a].data[a_scale_index(l, i, p)];
+  };
+  const auto b_value = [&](std::int64_t p, std::int64_t j) {
+    return l.block == 0 ? b[b_index(l, p, j)] : b[b_index(l, p, j)] * operands[l.scale_b].data[b_scale_index(l, p, j)];
+  };
   for (std::int64_t i = 0; i < l.m; ++i)
     for (std::int64_t j = 0; j < l.n; ++j) {
       double sum = 0, magnitude = 0;
       for (std::int64_t p = 0; p < l.k; ++p) {
-        const double term = a[a_index(l, i, p)] * b[b_index(l, p, j)];
+        const double term = a_value(i, p) * b_value(p, j);
         sum += term;
         magnitude += std::fabs(term);
       }
@@ -123,8 +155,8 @@ void MatmulKernel::reference(const Problem& problem, std::span<const RefOperand>
 // Rounding errors of an fp32 sum of k products behave like independent ones: with high probability they stay below
 // λ·√k·u·Σ|a·b| (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput. 41(5),
 // 2019, theorem 2.4), and always below k·u·Σ|a·b| to first order. λ = 4 leaves one element in 1500 by that bound, which
-// is far from reached: the bound takes every partial sum as large as Σ|a·b|. Four more roundings: two scales, bias,
-// addend. One dropped term of average size is Σ|a·b|/k, above the limit for k^1.5 < 2^22, that is k < 26000.
+// is far from reached: the bound takes every partial sum as large as Σ|a·b|. Four more roundings: two scales (per
+// tensor at the end, by blocks on each factor), bias, addend. One dropped term of average size is Σ|a·b|/k, above the limit for k^1.5 < 2^22, that is k < 26000.
 double MatmulKernel::limit(const Problem& problem, std::size_t operand, double reference, double magnitude) const {
   const auto k = static_cast<double>(problem.dim("k"));
   const double roundings = std::min(k, 4 * std::sqrt(k)) + 4;
@@ -164,8 +196,9 @@ std::optional<Problem> MatmulKernel::problem(const Recipe& recipe, const Case& c
   if (accumulate && variant != MatmulVariant::wgrad)
     throw UsageError(fmt::format("matmul {}: accumulate=1 goes with wgrad only", c.variant));
   const bool forward = variant == MatmulVariant::forward, wgrad = variant == MatmulVariant::wgrad;
+  const MatmulScales scales{case_dim("matmul", c, "block", scale_block(recipe.fp8, shape.k)), scale_format(recipe.fp8)};
   return matmul_problem(variant, shape, forward ? recipe.matmul_forward : recipe.matmul_gradient, recipe.matmul_forward,
-                        wgrad ? recipe.grads : recipe.between, bias, recipe.params, accumulate);
+                        wgrad ? recipe.grads : recipe.between, bias, recipe.params, accumulate, scales);
 }
 
 }  // namespace
@@ -182,12 +215,13 @@ MatmulLayout matmul_layout(const Problem& problem) {
     l.scale_a = next++;
     l.scale_b = next++;
   }
+  l.block = problem.dim_or("block", 0);
   l.c = next;
   return l;
 }
 
 Problem matmul_problem(MatmulVariant variant, const MatmulShape& shape, Format a, Format b, Format c, bool bias,
-                       Format bias_format, bool accumulate) {
+                       Format bias_format, bool accumulate, const MatmulScales& scales) {
   const bool forward = variant == MatmulVariant::forward;
   Problem problem{.kernel = "matmul",
                   .variant = variant_names()[static_cast<std::size_t>(variant)],
@@ -197,8 +231,17 @@ Problem matmul_problem(MatmulVariant variant, const MatmulShape& shape, Format a
                   .constants = {}};
   if (forward) problem.shape.emplace_back("bias", bias ? 1 : 0);
   if (forward && bias) problem.formats.push_back(bias_format);
-  if (is_fp8(a)) problem.formats.insert(problem.formats.end(), 2, Format::fp32);
+  if (is_fp8(a)) problem.formats.insert(problem.formats.end(), 2, scales.format);
+  if (is_fp8(a) && scales.block > 0) problem.shape.emplace_back("block", scales.block);
   problem.formats.push_back(c);
+  return problem;
+}
+
+Problem with_multiples(Problem problem, const std::array<std::int64_t, 3>& multiples) {
+  static constexpr std::array<const char*, 3> kKeys = {"multiple_m", "multiple_n", "multiple_k"};
+  if (!is_fp8(problem.formats.at(0))) return problem;
+  for (std::size_t i = 0; i < kKeys.size(); ++i)
+    if (multiples[i] > 1) problem.shape.emplace_back(kKeys[i], multiples[i]);
   return problem;
 }
 

@@ -39,6 +39,10 @@ class MixroofPlan : public Plan {
              .b = {nullptr, problem.formats[1], b_lines ? layout_.n : layout_.k, !b_lines},
              .c_format = problem.formats[layout_.c],
              .accumulate = problem.accumulate};
+    if (layout_.block > 0) {
+      set_block_scales(task_.a, problem.formats[layout_.scale_a], layout_.m);
+      set_block_scales(task_.b, problem.formats[layout_.scale_b], layout_.n);
+    }
     if (layout_.bias >= 0) task_.bias_format = problem.formats[static_cast<std::size_t>(layout_.bias)];
   }
 
@@ -47,7 +51,10 @@ class MixroofPlan : public Plan {
     task.a.data = launch.operands[0];
     task.b.data = launch.operands[1];
     if (layout_.bias >= 0) task.bias = launch.operands[static_cast<std::size_t>(layout_.bias)];
-    if (layout_.has_scales()) {
+    if (layout_.block > 0) {
+      task.a.scale_inv = launch.operands[layout_.scale_a];
+      task.b.scale_inv = launch.operands[layout_.scale_b];
+    } else if (layout_.has_scales()) {
       task.scale_a = static_cast<const float*>(launch.operands[layout_.scale_a]);
       task.scale_b = static_cast<const float*>(launch.operands[layout_.scale_b]);
     }
@@ -59,6 +66,12 @@ class MixroofPlan : public Plan {
   bool emulated() const override { return task_.a.format != Format::fp32; }
 
  private:
+  void set_block_scales(GemmMatrix& x, Format format, std::int64_t lines) const {
+    x.block = layout_.block;
+    x.scale_format = format;
+    x.scale_stride = x.is_k_major ? layout_.blocks() : lines;
+  }
+
   MatmulLayout layout_;
   GemmBlocking blocking_;
   GemmTask task_;

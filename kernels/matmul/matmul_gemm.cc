@@ -33,7 +33,7 @@ struct Tile {
   const char* path;
 };
 
-/// Pieces of a part's workspace; each begins on a 64-byte line.
+/// Pieces of a part's workspace; each begins on a 64-byte line. A row of scales needs no more than `stage` does.
 struct Scratch {
   float* a;      // panel_m x block_k, packed
   float* b;      // block_k x block_n, packed
@@ -43,6 +43,7 @@ struct Scratch {
   float* bias;   // block_n each
   float* addend;
   float* row;
+  float* scales;
 };
 
 /// Half-open ranges of one part or block.
@@ -137,26 +138,58 @@ void transpose_strip(const float* const* rows, std::int64_t depth, float* HWY_RE
     for (int r = 0; r < kWidth; ++r) strip[p * kWidth + r] = rows[r][p];
 }
 
+// values[0, count) of line `line` of a k-major matrix, from p = `begin` on, times their blocks' scales.
+void scale_along_k(const GemmMatrix& x, std::int64_t line, std::int64_t begin, std::int64_t count, float* HWY_RESTRICT values) {
+  for (std::int64_t at = 0; at < count;) {
+    const std::int64_t b = (begin + at) / x.block, end = HWY_MIN((b + 1) * x.block - begin, count);
+    float one;
+    const float scale = *load_row(x.scale_format, x.scale_inv, line * x.scale_stride + b, 1, &one);
+    for (; at + kLanes <= end; at += kLanes)
+      hn::StoreU(hn::Mul(hn::LoadU(kTag, values + at), hn::Set(kTag, scale)), kTag, values + at);
+    for (; at < end; ++at) values[at] *= scale;
+  }
+}
+
 // Rows `rows` of a k-major matrix, columns `depth`, into strips of kWidth rows; missing rows of the last one are zero.
 template <int kWidth>
 void pack_k_major(const GemmMatrix& x, Range rows, Range depth, float* HWY_RESTRICT out, const Scratch& s) {
   for (std::int64_t first = rows.begin; first < rows.end; first += kWidth) {
     const float* sources[kWidth];
-    for (int r = 0; r < kWidth; ++r)
-      sources[r] = first + r < rows.end ? load_row(x.format, x.data, (first + r) * x.stride + depth.begin, depth.size(),
-                                                   s.stage + r * depth.size())
-                                        : s.zeros;
+    for (int r = 0; r < kWidth; ++r) {
+      float* staged = s.stage + r * depth.size();
+      sources[r] = first + r < rows.end
+                       ? load_row(x.format, x.data, (first + r) * x.stride + depth.begin, depth.size(), staged)
+                       : s.zeros;
+      if (x.block > 0 && first + r < rows.end) scale_along_k(x, first + r, depth.begin, depth.size(), staged);
+    }
     transpose_strip<kWidth>(sources, depth.size(), out);
     out += kWidth * depth.size();
   }
+}
+
+// product = a · b, element by element; `product` may be `a`.
+void multiply(const float* a, const float* b, std::int64_t count, float* product) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) hn::StoreU(hn::Mul(hn::LoadU(kTag, a + i), hn::LoadU(kTag, b + i)), kTag, product + i);
+  for (; i < count; ++i) product[i] = a[i] * b[i];
 }
 
 // The same for a matrix whose lines run along m or n.
 template <int kWidth>
 void pack_lines(const GemmMatrix& x, Range rows, Range depth, float* HWY_RESTRICT out, const Scratch& s) {
   const std::int64_t strip_size = kWidth * depth.size(), full = rows.size() / kWidth, rest = rows.size() % kWidth;
+  const float* scales = nullptr;
+  std::int64_t block = -1;  // that `scales` belong to
   for (std::int64_t p = 0; p < depth.size(); ++p) {
     const float* line = load_row(x.format, x.data, (depth.begin + p) * x.stride + rows.begin, rows.size(), s.stage);
+    if (x.block > 0) {
+      const std::int64_t b = (depth.begin + p) / x.block;
+      if (b != block) {
+        scales = load_row(x.scale_format, x.scale_inv, b * x.scale_stride + rows.begin, rows.size(), s.scales);
+        block = b;
+      }
+      multiply(line, scales, rows.size(), s.stage);
+    }
     float* to = out + p * kWidth;
     for (std::int64_t strip = 0; strip < full; ++strip, line += kWidth, to += strip_size)
       std::memcpy(to, line, kWidth * sizeof(float));
@@ -286,7 +319,7 @@ std::int64_t part_cost(std::int64_t rows, std::int64_t columns) {
 }
 
 /// Floats of each piece of a part's workspace, in the order of Scratch.
-std::array<std::int64_t, 8> scratch_floats(const GemmBlocking& b) {
+std::array<std::int64_t, 9> scratch_floats(const GemmBlocking& b) {
   const std::int64_t stage = std::max({kWidestTile * b.block_k, b.block_n, round_up(b.panel_m, 16)});
   return {b.panel_m * b.block_k,
           b.block_k * b.block_n,
@@ -295,7 +328,8 @@ std::array<std::int64_t, 8> scratch_floats(const GemmBlocking& b) {
           b.block_k,
           b.block_n,
           b.block_n,
-          b.block_n};
+          b.block_n,
+          std::max(b.block_n, round_up(b.panel_m, 16))};
 }
 
 std::int64_t part_floats(const GemmBlocking& b) {
@@ -305,10 +339,10 @@ std::int64_t part_floats(const GemmBlocking& b) {
 }
 
 Scratch scratch_at(const GemmBlocking& b, float* base) {
-  std::array<float*, 8> at;
+  std::array<float*, 9> at;
   const auto floats = scratch_floats(b);
   for (std::size_t i = 0; i < at.size(); base += floats[i], ++i) at[i] = base;
-  return {at[0], at[1], at[2], at[3], at[4], at[5], at[6], at[7]};
+  return {at[0], at[1], at[2], at[3], at[4], at[5], at[6], at[7], at[8]};
 }
 
 }  // namespace

@@ -20,6 +20,11 @@ struct GemmMatrix {
   Format format = Format::fp32;
   std::int64_t stride = 0;
   bool is_k_major = true;
+  /// Block scales, multiplied into the values while they are packed; none when block is 0. The scale of element (i, p) is at
+  /// i * scale_stride + p / block when k-major, else at p / block * scale_stride + i.
+  std::int64_t block = 0, scale_stride = 0;
+  const void* scale_inv = nullptr;
+  Format scale_format = Format::fp32;
 };
 
 /// c[m,n] = (a · b) / scale_a / scale_b + bias[n] + (accumulate ? c : 0), rounded once to c_format. Pointers need only

@@ -11,7 +11,9 @@ struct MatmulLayout {
   std::int64_t m = 0, n = 0, k = 0;
   int bias = -1;
   std::size_t scale_a = 0, scale_b = 0, c = 0;  // scales are 0 when a is not FP8
+  std::int64_t block = 0;                       // of block scales; 0: none or per tensor
   bool has_scales() const { return scale_a != 0; }
+  std::int64_t blocks() const { return (k + block - 1) / block; }  // with block scales only
 };
 /// Throws UsageError for an unknown variant.
 MatmulLayout matmul_layout(const Problem& problem);

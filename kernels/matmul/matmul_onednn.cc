@@ -44,7 +44,10 @@ dnnl::primitive_attr attributes(bool accumulate) {
 class OneDnnPlan : public Plan {
  public:
   explicit OneDnnPlan(const Problem& problem) : layout_(matmul_layout(problem)), stream_(cpu_engine()) {
-    const auto [variant, m, n, k, bias, scale_a, scale_b, c] = layout_;
+    const std::int64_t m = layout_.m, n = layout_.n, k = layout_.k;
+    const MatmulVariant variant = layout_.variant;
+    const int bias = layout_.bias;
+    const std::size_t c = layout_.c;
     const memory::desc a_desc = matrix(m, k, problem.formats[0], variant == MatmulVariant::wgrad);
     const memory::desc b_desc = matrix(k, n, problem.formats[1], variant == MatmulVariant::forward);
     const memory::desc c_desc = matrix(m, n, problem.formats[c]);

@@ -80,11 +80,12 @@ class OpenBlasPlan : public Plan {
   }
 
   void run(const Launch& launch) const override {
-    const auto [variant, m, n, k, bias, scale_a, scale_b, c_index] = layout_;
+    const std::int64_t m = layout_.m, n = layout_.n, k = layout_.k;
+    const int bias = layout_.bias;
     if (m == 0 || n == 0) return;
-    auto* c = static_cast<float*>(launch.operands[c_index]);
+    auto* c = static_cast<float*>(launch.operands[layout_.c]);
     if (bias >= 0) fill_rows(static_cast<const float*>(launch.operands[static_cast<std::size_t>(bias)]), c);
-    const bool a_transposed = variant == MatmulVariant::wgrad, b_transposed = variant == MatmulVariant::forward;
+    const bool a_transposed = layout_.variant == MatmulVariant::wgrad, b_transposed = layout_.variant == MatmulVariant::forward;
     // CBLAS wants leading dimensions of 1 or more, also for k = 0.
     const auto leading = [](std::int64_t size) { return static_cast<int>(std::max<std::int64_t>(size, 1)); };
     openblas().sgemm(kRowMajor, a_transposed ? kTranspose : kNoTranspose, b_transposed ? kTranspose : kNoTranspose,

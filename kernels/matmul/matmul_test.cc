@@ -83,7 +83,7 @@ TEST(Matmul, Results_AreTheSameBitsForAnyNumberOfWorkers) {
   EXPECT_EQ(multiply_fp32(s, a, b, 8), one);
 }
 
-TEST(Matmul, Cost_IsExactPast32Bits) {  // cases.md FP8-3
+TEST(Matmul, FP8_3_Cost_IsExactPast32Bits) {
   // 2·1000·712·50257 = 71,565,968,000.
   const Problem p = matmul_problem(forward, {1000, 50257, 712}, fp8_e4m3, fp8_e4m3, bf16, true, bf16);
   const Cost cost = matmul_kernel().cost(p);
@@ -93,6 +93,38 @@ TEST(Matmul, Cost_IsExactPast32Bits) {  // cases.md FP8-3
   // a 1000·712 + b 50257·712 + bias 2·50257 + two scales of 4 = 712000 + 35782984 + 100514 + 8.
   EXPECT_EQ(cost.bytes_read, 36'595'506);
   EXPECT_EQ(cost.bytes_written, 100'514'000);  // 2·1000·50257
+}
+
+// Useful FLOPs take the true sizes, padded ones those that a device asks for, each with its own inner dimension; sizes that are
+// multiples already are left alone.
+TEST(Matmul, FP8_3_PaddedFlops_AreThoseOfTheMultiplesAskedFor) {
+  const auto padded = [](MatmulVariant variant, const MatmulShape& shape, const std::array<std::int64_t, 3>& multiples) {
+    const Problem p = with_multiples(matmul_problem(variant, shape, fp8_e4m3, fp8_e4m3, bf16), multiples);
+    const Cost cost = matmul_kernel().cost(p);
+    EXPECT_EQ(cost.useful_flops[static_cast<std::size_t>(fp8_e4m3)], 2 * shape.m * shape.n * shape.k);
+    return cost.padded_flops[static_cast<std::size_t>(fp8_e4m3)];
+  };
+  const std::array<std::int64_t, 3> all = {16, 16, 16};
+  EXPECT_EQ(padded(forward, {1000, 50257, 712}, all), 72'970'813'440);
+  EXPECT_EQ(padded(forward, {1000, 50257, 712}, {1, 1, 1}), 71'565'968'000);
+  EXPECT_EQ(padded(forward, {1000, 50257, 712}, {1, 16, 1}), 2 * 1000LL * 50272 * 712) << "only where it is asked for";
+  EXPECT_EQ(padded(dgrad, {1000, 712, 50257}, all), 2 * 1008LL * 720 * 50272) << "the vocabulary is the inner dimension";
+  EXPECT_EQ(padded(wgrad, {50257, 712, 1000}, all), 2 * 50272LL * 720 * 1008) << "the tokens are the inner dimension";
+  EXPECT_EQ(padded(forward, {2048, 896, 767}, all), 2 * 2048LL * 896 * 768) << "2048 and 896 are not to blame";
+  const Problem plain = matmul_problem(forward, {1000, 50257, 712}, bf16, bf16, bf16);
+  EXPECT_EQ(with_multiples(plain, all), plain) << "nothing is FP8";
+}
+
+TEST(Matmul, BlockScales_MultiplyTheirBlocks) {
+  // 1·1·(2·3) over the first 128 of k, 1·1·(5·7) over the other 72.
+  std::vector<float> scale_a = {2, 5}, scale_b = {3, 7};
+  std::vector<std::uint8_t> ones(200, encode_fp8_e4m3(1));
+  float c = 0;
+  const Problem p = matmul_problem(forward, {1, 1, 200}, fp8_e4m3, fp8_e4m3, fp32, false, fp32, false, {128, fp32});
+  for_each_target([&] {
+    run_kernel(*make_cpu_backend(1), matmul_kernel(), p, {ones.data(), ones.data(), scale_a.data(), scale_b.data(), &c});
+    EXPECT_EQ(c, 128 * 6 + 72 * 35);
+  });
 }
 
 TEST(Matmul, Cost_OfAnAccumulatingProduct_CountsTheOutputOnBothSides) {
@@ -108,13 +140,13 @@ TEST(Matmul, Cost_ThatPasses64Bits_IsRefused) {
   EXPECT_THROW(matmul_kernel().cost(matmul_problem(dgrad, {huge, huge, huge}, fp32, fp32, fp32)), Error);
 }
 
-TEST(Matmul, Fp32_KeepsWhatTf32Drops) {  // cases.md NUM-4
+TEST(Matmul, NUM4_Fp32_KeepsWhatTf32Drops) {
   // 1024 · (1 + 2⁻¹¹) = 1024.5; with tf32's 10 bits it is 1024.
   const std::vector<float> a(1024, 1 + 0x1p-11f), ones(1024, 1.0f);
   EXPECT_EQ(multiply_fp32({1, 1, 1024}, a, ones, 1).at(0), 1024.5f);
 }
 
-TEST(Matmul, Fp32_RelativeErrorOfARandomProductIsThatOfFp32) {  // cases.md NUM-4
+TEST(Matmul, NUM4_Fp32_RelativeErrorOfARandomProductIsThatOfFp32) {
   const MatmulShape s{512, 512, 512};
   const std::vector<float> a = normals(s.m * s.k, 3), b = normals(s.n * s.k, 4);
   const std::vector<float> c = multiply_fp32(s, a, b, 2);
@@ -185,8 +217,8 @@ TEST(Matmul, Workspace_IsBoundedByBlocksNotByMatrices) {
   };
   EXPECT_EQ(bytes({0, 768, 768}, 2), 0);
   EXPECT_LT(bytes({1, 1, 1}, 64), 32 * 1024);
-  // Per worker: c 504·768, b 768·256, a 168·256, staging 32·256, zeros 256, rows 3·768, in fp32.
-  const std::int64_t most = 4 * (504 * 768 + 768 * 256 + 168 * 256 + 32 * 256 + 256 + 3 * 768);
+  // Per worker: c 504·768, b 768·256, a 168·256, staging 32·256, zeros 256, rows 4·768, in fp32.
+  const std::int64_t most = 4 * (504 * 768 + 768 * 256 + 168 * 256 + 32 * 256 + 256 + 4 * 768);
   EXPECT_EQ(bytes({504, 768, 256}, 1), most);
   EXPECT_LE(bytes({1 << 20, 1 << 20, 1 << 14}, 1), most);
   EXPECT_LE(bytes({1 << 20, 50257, 768}, 64), 64 * most);
@@ -293,6 +325,38 @@ TEST_F(MatmulMutants, OneScaleUsedTwice) {
   const Problem p = matmul_problem(dgrad, {19, 33, 40}, fp8_e5m2, fp8_e4m3, bf16);
   expect_caught(p, [&](const Launch& l) {
     run_right(p, {l.operands[0], l.operands[1], l.operands[2], l.operands[2], l.operands[4]}, l);
+  });
+}
+
+/// An FP8 product with block scales of each variant.
+std::vector<Problem> block_scaled_problems(const MatmulScales& scales) {
+  return {matmul_problem(forward, {19, 33, 200}, fp8_e4m3, fp8_e4m3, bf16, false, fp32, false, scales),
+          matmul_problem(dgrad, {19, 33, 200}, fp8_e5m2, fp8_e4m3, bf16, false, fp32, false, scales),
+          matmul_problem(wgrad, {19, 33, 200}, fp8_e5m2, fp8_e4m3, fp32, false, fp32, true, scales)};
+}
+
+TEST_F(MatmulMutants, BlockScalesOfTheNextBlock) {
+  for (const MatmulScales& scales : {MatmulScales{128, fp32}, MatmulScales{32, Format::e8m0}})
+    for (const Problem& p : block_scaled_problems(scales))
+      for (const std::size_t operand : {2, 3}) {
+        const Operand scale = matmul_kernel().operands(p)[operand];
+        expect_caught(p, [&](const Launch& l) {
+          std::vector<unsigned char> rotated(static_cast<const unsigned char*>(l.operands[operand]),
+                                             static_cast<const unsigned char*>(l.operands[operand]) + scale.bytes());
+          std::rotate(rotated.begin(), rotated.begin() + bytes_of(scale.format), rotated.end());
+          std::vector<void*> operands(l.operands.begin(), l.operands.end());
+          operands[operand] = rotated.data();
+          run_right(p, operands, l);
+        });
+      }
+}
+
+TEST_F(MatmulMutants, LastShortBlockTakesTheScaleBeforeIt) {
+  const Problem p = block_scaled_problems({128, fp32})[0];  // blocks of 128 and 72
+  expect_caught(p, [&](const Launch& l) {
+    std::vector<float> scales(static_cast<const float*>(l.operands[2]), static_cast<const float*>(l.operands[2]) + 19 * 2);
+    for (std::size_t row = 0; row < 19; ++row) scales[2 * row + 1] = scales[2 * row];
+    run_right(p, {l.operands[0], l.operands[1], scales.data(), l.operands[3], l.operands[4]}, l);
   });
 }
 

@@ -54,7 +54,8 @@ function(mixroof_test name)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
 endfunction()
 
-# mixroof_kernel(name SOURCES x.cc x_cpu.cc … TEST x_test.cc): a kernel's one line. The registry is generated from them.
+# mixroof_kernel(name SOURCES x.cc x_cpu.cc … TEST x_test.cc …): a kernel's one line. The registry is generated from them;
+# each test file is a test of its own.
 macro(mixroof_kernel name)
   cmake_parse_arguments(KERNEL "" "" "SOURCES;TEST" ${ARGN})
   list(APPEND MIXROOF_KERNELS ${name})

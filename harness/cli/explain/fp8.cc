@@ -167,7 +167,7 @@ struct DelayedScale {
 
   void take(Workbench& bench, Format format, double amax) {
     const std::vector<Values> after = bench.run(fp8_scale_problem(1, kHistory, /*margin=*/0),
-                                                {{amax}, history, {facts(format).max_finite}, {scale}});
+                                                {{amax}, history, {facts(format).max_finite}, {scale}, {0, 0}});
     history = after[1];
     scale = after[3][0];
   }
