@@ -23,7 +23,8 @@ namespace {
 struct Options {
   std::string kernel, recipes = "all", device = "cpu", problem;
   std::uint64_t seed = 1;
-  std::string oracle;               // folder; empty: kernels are checked
+  bool is_seeded = false;           // --seed was given
+  std::optional<std::string> oracle;  // folder; nothing: kernels are checked
   std::vector<std::string> groups;  // of the oracle
   bool quick = false;
   OutputFormat format = OutputFormat::text;
@@ -222,18 +223,19 @@ class Check {
 };
 
 int check_against_oracle(const Options& options) {
-  if (!options.kernel.empty() || !options.problem.empty())
-    throw UsageError("--oracle: its kernels and problems come from the folder; leave out --kernel and --problem");
-  return print_oracle_check({.folder = options.oracle,
+  if (!options.kernel.empty() || !options.problem.empty() || options.is_seeded)
+    throw UsageError("--oracle: kernels, problems and inputs come from the folder; leave out --kernel, --problem and --seed");
+  const bool all_recipes = options.recipes == "all";
+  return print_oracle_check({.folder = *options.oracle,
                              .groups = options.groups,
-                             .recipes = options.recipes == "all" ? std::vector<const Recipe*>{} : parse_recipes(options.recipes),
+                             .recipes = all_recipes ? std::vector<const Recipe*>{} : parse_recipes(options.recipes),
                              .device = options.device,
                              .exhaustive = !options.quick},
                             options.format);
 }
 
 int check(const Options& options) {
-  if (!options.oracle.empty()) return check_against_oracle(options);
+  if (options.oracle) return check_against_oracle(options);
   if (!options.groups.empty() || options.quick) throw UsageError("--groups and --quick belong to --oracle DIR");
   if (options.format == OutputFormat::markdown)
     throw UsageError("--format markdown: only the table of --oracle DIR has this form; take text or json");
@@ -247,10 +249,14 @@ Action declare(CLI::App& app) {
   app.add_option("--device", options->device, "Where it runs")->option_text("cpu|reference|cuda[:N] [cpu]");
   app.add_option("--problem", options->problem, "One shape instead of the kernel's own list")
       ->option_text("VARIANT,DIM=N,...");
-  app.add_option("--seed", options->seed, "Seed of the inputs")->option_text("N [1]");
-  app.add_option("--oracle", options->oracle, "Codecs, kernels, scaler and whole updates against ground truth in this folder")
+  app.add_option("--seed", options->seed, "Seed of the inputs")->option_text("N [1]")->each([options](const std::string&) {
+    options->is_seeded = true;
+  });
+  app.add_option("--oracle", options->oracle, "Instead: codecs, kernels, scaler, whole updates against this folder's truth")
       ->option_text("DIR");
-  app.add_option("--groups", options->groups, "Of the oracle only these folders")->delimiter(',')->option_text("NAME,... [all]");
+  app.add_option("--groups", options->groups, "Of the oracle only these groups")
+      ->delimiter(',')
+      ->option_text("NAME,... [all]");
   app.add_flag("--quick", options->quick, "Leave out the encoders' checksums over all 2^32 inputs");
   add_format_option(app, options->format, {OutputFormat::text, OutputFormat::markdown, OutputFormat::json});
   return [options] { return check(*options); };

@@ -75,6 +75,8 @@ TEST_F(CheckOracle, MalformedFilesAndNoFolders_Exit2_WithFileAndKey) {
   EXPECT_THAT(message(check(folder_.string())), HasSubstr("nothing to check"));
   EXPECT_THAT(message(check(kOwn, "--groups kernel")), HasSubstr("kernels"));
   EXPECT_THAT(message(check(kOwn, "--kernel norm")), HasSubstr("--kernel"));
+  EXPECT_THAT(message(check(kOwn, "--seed 3")), HasSubstr("--seed"));
+  EXPECT_THAT(message(check("''")), HasSubstr("no folder"));
   EXPECT_THAT(message(check(kOwn, "--device reference")), HasSubstr("--device"));
   EXPECT_THAT(message(run_program(MIXROOF_PROGRAM " check --quick")), HasSubstr("--oracle DIR"));
   EXPECT_THAT(message(run_program(MIXROOF_PROGRAM " check --format markdown")), HasSubstr("--oracle DIR"));

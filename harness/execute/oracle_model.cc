@@ -37,7 +37,8 @@ std::vector<std::int32_t> ids(const OracleFile& file, const json& micro_batch, c
   const auto array = member<std::string>(file, micro_batch, key);
   const std::vector<double> values = file.values(array);
   if (values.size() != range.count)
-    refuse(file, fmt::format("array {} has {} values, expected {} as the first tokens have", array, values.size(), range.count));
+    refuse(file, fmt::format("array {} has {} values, expected {} as the first tokens have", array, values.size(),
+                             range.count));
   for (const double value : values)
     if (value < static_cast<double>(range.least) || value >= static_cast<double>(range.limit))
       refuse(file, fmt::format("array {} has the value {}, expected {} to {}", array, value, range.least, range.limit - 1));

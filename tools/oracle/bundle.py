@@ -1,4 +1,5 @@
 """Files of an oracle folder: X.json with X.bin, raw little-endian arrays at multiples of 64 bytes."""
+
 import json
 import pathlib
 
@@ -20,9 +21,19 @@ class Bundle:
     def write(self, manifest):
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.with_suffix(".bin").write_bytes(bytes(self.blob))
-        write_json(self.path, manifest | {
-            "bin": {"file": self.path.name + ".bin", "byte_order": "little", "alignment": 64, "bytes": len(self.blob)},
-            "arrays": self.arrays})
+        write_json(
+            self.path,
+            manifest
+            | {
+                "bin": {
+                    "file": self.path.name + ".bin",
+                    "byte_order": "little",
+                    "alignment": 64,
+                    "bytes": len(self.blob),
+                },
+                "arrays": self.arrays,
+            },
+        )
 
 
 def number(value):

@@ -1,4 +1,5 @@
 """Single kernels, forward and backward, in float64."""
+
 import numpy as np
 
 import ops
@@ -11,7 +12,12 @@ def exact(rng, *shape, size=1.0):
 
 
 def layernorm(rng, rms, rows, columns, size=1.0):
-    x, gain, bias, dy = exact(rng, rows, columns, size=size), exact(rng, columns), exact(rng, columns), exact(rng, rows, columns)
+    x, gain, bias, dy = (
+        exact(rng, rows, columns, size=size),
+        exact(rng, columns),
+        exact(rng, columns),
+        exact(rng, rows, columns),
+    )
     eps = 1e-6
     y, cache = ops.norm(x, gain, None if rms else bias, eps, rms)
     dx, dgain, dbias = ops.norm_backward(dy, cache)
@@ -30,14 +36,21 @@ def gelu(rng, count, size):
 def swiglu(rng, rows, columns):
     gate, up, dy = (exact(rng, rows, columns) for _ in range(3))
     dgate, dup = ops.swiglu_backward(dy, gate, up)
-    return ({"rows": rows, "columns": columns}, {"gate": gate, "up": up, "d_y": dy},
-            {"y": ops.swiglu(gate, up), "d_gate": dgate, "d_up": dup})
+    return (
+        {"rows": rows, "columns": columns},
+        {"gate": gate, "up": up, "d_y": dy},
+        {"y": ops.swiglu(gate, up), "d_gate": dgate, "d_up": dup},
+    )
 
 
 def softmax(rng, rows, columns):
     x, dy = exact(rng, rows, columns, size=2.0), exact(rng, rows, columns)
     y = ops.softmax(x)
-    return {"rows": rows, "columns": columns}, {"x": x, "d_y": dy}, {"y": y, "d_x": y * (dy - (dy * y).sum(-1, keepdims=True))}
+    return (
+        {"rows": rows, "columns": columns},
+        {"x": x, "d_y": dy},
+        {"y": y, "d_x": y * (dy - (dy * y).sum(-1, keepdims=True))},
+    )
 
 
 def attention(rng, batch, heads, kv_heads, tokens, head_dim):
@@ -45,8 +58,11 @@ def attention(rng, batch, heads, kv_heads, tokens, head_dim):
     dy = exact(rng, batch, heads, tokens, head_dim)
     y, cache = ops.attention(q, k, v, np.tri(tokens, dtype=bool)[None])
     dq, dk, dv = ops.attention_backward(dy, cache)
-    return ({"batch": batch, "heads": heads, "kv_heads": kv_heads, "tokens": tokens, "head_dim": head_dim, "causal": True},
-            {"q": q, "k": k, "v": v, "d_y": dy}, {"y": y, "lse": cache.lse, "d_q": dq, "d_k": dk, "d_v": dv})
+    return (
+        {"batch": batch, "heads": heads, "kv_heads": kv_heads, "tokens": tokens, "head_dim": head_dim, "causal": True},
+        {"q": q, "k": k, "v": v, "d_y": dy},
+        {"y": y, "lse": cache.lse, "d_q": dq, "d_k": dk, "d_v": dv},
+    )
 
 
 def cross_entropy(rng, rows, vocab, masked):
@@ -55,8 +71,11 @@ def cross_entropy(rng, rows, vocab, masked):
     effective = rows - masked
     losses, dlogits = ops.cross_entropy(logits, targets)
     divisor = max(effective, 1)
-    return ({"rows": rows, "vocab": vocab, "effective": effective}, {"logits": logits, "targets": targets},
-            {"row_loss": losses, "loss": losses.sum() / divisor, "d_logits": dlogits / divisor})
+    return (
+        {"rows": rows, "vocab": vocab, "effective": effective},
+        {"logits": logits, "targets": targets},
+        {"row_loss": losses, "loss": losses.sum() / divisor, "d_logits": dlogits / divisor},
+    )
 
 
 def embedding(rng, batch, tokens, vocab, width, positions):
@@ -66,23 +85,36 @@ def embedding(rng, batch, tokens, vocab, width, positions):
     dwte, dwpe = np.zeros_like(wte), np.zeros_like(wpe)
     np.add.at(dwte, ids, dy)
     dwpe[:tokens] = dy.sum(0)
-    return ({"batch": batch, "tokens": tokens, "vocab": vocab, "width": width, "positions": positions},
-            {"tokens": ids, "wte": wte, "wpe": wpe, "d_y": dy}, {"y": wte[ids] + wpe[:tokens], "d_wte": dwte, "d_wpe": dwpe})
+    return (
+        {"batch": batch, "tokens": tokens, "vocab": vocab, "width": width, "positions": positions},
+        {"tokens": ids, "wte": wte, "wpe": wpe, "d_y": dy},
+        {"y": wte[ids] + wpe[:tokens], "d_wte": dwte, "d_wpe": dwpe},
+    )
 
 
 def rope(rng, batch, heads, tokens, head_dim, first):
     x, dy = exact(rng, batch, heads, tokens, head_dim), exact(rng, batch, heads, tokens, head_dim)
     positions = np.tile(np.arange(first, first + tokens, dtype=np.int32), (batch, 1))
-    return ({"batch": batch, "heads": heads, "tokens": tokens, "head_dim": head_dim, "theta": 500.0},
-            {"x": x, "positions": positions, "d_y": dy},
-            {"y": ops.rope(x, positions, 500.0), "d_x": ops.rope(dy, positions, 500.0, -1)})
+    return (
+        {"batch": batch, "heads": heads, "tokens": tokens, "head_dim": head_dim, "theta": 500.0},
+        {"x": x, "positions": positions, "d_y": dy},
+        {"y": ops.rope(x, positions, 500.0), "d_x": ops.rope(dy, positions, 500.0, -1)},
+    )
 
 
 def matmul(rng, rows, inner, columns):
-    x, weight, bias, dy = exact(rng, rows, inner), exact(rng, columns, inner), exact(rng, columns), exact(rng, rows, columns)
+    x, weight, bias, dy = (
+        exact(rng, rows, inner),
+        exact(rng, columns, inner),
+        exact(rng, columns),
+        exact(rng, rows, columns),
+    )
     exactly = "y is a multiple of 2^-12 below 2^12: equal in every order of summation"
-    return ({"rows": rows, "inner": inner, "columns": columns, "exact": exactly}, {"x": x, "weight": weight, "bias": bias, "d_y": dy},
-            {"y": x @ weight.T + bias, "d_x": dy @ weight, "d_weight": dy.T @ x, "d_bias": dy.sum(0)})
+    return (
+        {"rows": rows, "inner": inner, "columns": columns, "exact": exactly},
+        {"x": x, "weight": weight, "bias": bias, "d_y": dy},
+        {"y": x @ weight.T + bias, "d_x": dy @ weight, "d_weight": dy.T @ x, "d_bias": dy.sum(0)},
+    )
 
 
 def cases(rng):

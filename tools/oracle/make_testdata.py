@@ -1,8 +1,9 @@
 """Makes the small oracle folder that the tests use: python3 make_testdata.py DIR [SEED]. Needs NumPy.
 
-The layout is that of every oracle folder; shapes, names, lengths and hyperparameters are this script's own. The same seed gives
-the same files with the same NumPy.
+The layout is that of every oracle folder; shapes, names, lengths and hyperparameters are this script's own. The same seed
+gives the same files with the same NumPy.
 """
+
 import sys
 
 import adamw

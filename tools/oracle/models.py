@@ -1,4 +1,5 @@
 """gpt2 and llama, forward and backward, in an arithmetic that says what is stored between operations."""
+
 from types import SimpleNamespace
 
 import numpy as np
@@ -6,8 +7,8 @@ import numpy as np
 import ops
 from rounding import BF16, E4M3, E5M2, round_to
 
-
 # ---- what an arithmetic stores
+
 
 class Exact:
     """No rounding beyond the arrays' own precision."""
@@ -58,7 +59,7 @@ class Fp8(Master):
         """The last axis is summed over; one scale a tensor, or one for each block of it."""
         if self.block is None:
             return self.scaled(x, f, np.abs(x).max())
-        parts = [x[:, i:i + self.block] for i in range(0, x.shape[1], self.block)]
+        parts = [x[:, i : i + self.block] for i in range(0, x.shape[1], self.block)]
         return np.concatenate([self.scaled(p, f, np.abs(p).max(1, keepdims=True)) for p in parts], 1)
 
     def scaled(self, x, f, amax):
@@ -74,6 +75,7 @@ class Fp8(Master):
 
 
 # ---- the models
+
 
 def linear(m, x, weight, bias=None, residual=None):
     y = m.product(x, weight.T) + (0 if bias is None else bias)
@@ -110,18 +112,35 @@ class Model:
             s = {"tok_embeddings.weight": (c.vocab, d)}
             for i in range(c.n_layer):
                 p = f"layers.{i}."
-                s |= {p + "attention_norm.weight": (d,), p + "attention.wq.weight": (q, d), p + "attention.wk.weight": (k, d),
-                      p + "attention.wv.weight": (k, d), p + "attention.wo.weight": (d, q), p + "ffn_norm.weight": (d,),
-                      p + "feed_forward.gate.weight": (c.d_hidden, d), p + "feed_forward.up.weight": (c.d_hidden, d),
-                      p + "feed_forward.down.weight": (d, c.d_hidden)}
+                s |= {
+                    p + "attention_norm.weight": (d,),
+                    p + "attention.wq.weight": (q, d),
+                    p + "attention.wk.weight": (k, d),
+                    p + "attention.wv.weight": (k, d),
+                    p + "attention.wo.weight": (d, q),
+                    p + "ffn_norm.weight": (d,),
+                    p + "feed_forward.gate.weight": (c.d_hidden, d),
+                    p + "feed_forward.up.weight": (c.d_hidden, d),
+                    p + "feed_forward.down.weight": (d, c.d_hidden),
+                }
             return s | {"norm.weight": (d,), "output.weight": (c.vocab, d)}
         s = {"wte.weight": (c.vocab, d), "wpe.weight": (c.n_context, d)}
         for i in range(c.n_layer):
             p = f"h.{i}."
-            s |= {p + "ln_1.weight": (d,), p + "ln_1.bias": (d,), p + "attn.c_attn.weight": (3 * d, d),
-                  p + "attn.c_attn.bias": (3 * d,), p + "attn.c_proj.weight": (d, d), p + "attn.c_proj.bias": (d,),
-                  p + "ln_2.weight": (d,), p + "ln_2.bias": (d,), p + "mlp.c_fc.weight": (c.d_hidden, d),
-                  p + "mlp.c_fc.bias": (c.d_hidden,), p + "mlp.c_proj.weight": (d, c.d_hidden), p + "mlp.c_proj.bias": (d,)}
+            s |= {
+                p + "ln_1.weight": (d,),
+                p + "ln_1.bias": (d,),
+                p + "attn.c_attn.weight": (3 * d, d),
+                p + "attn.c_attn.bias": (3 * d,),
+                p + "attn.c_proj.weight": (d, d),
+                p + "attn.c_proj.bias": (d,),
+                p + "ln_2.weight": (d,),
+                p + "ln_2.bias": (d,),
+                p + "mlp.c_fc.weight": (c.d_hidden, d),
+                p + "mlp.c_fc.bias": (c.d_hidden,),
+                p + "mlp.c_proj.weight": (d, c.d_hidden),
+                p + "mlp.c_proj.bias": (d,),
+            }
         return s | {"ln_f.weight": (d,), "ln_f.bias": (d,)}
 
     def initial(self, rng):
@@ -179,8 +198,13 @@ class Model:
     def names(self, i):
         p = f"layers.{i}." if self.rms else f"h.{i}."
         if self.rms:
-            return SimpleNamespace(p=p, norm1=p + "attention_norm", norm2=p + "ffn_norm", out=p + "attention.wo",
-                                   down=p + "feed_forward.down")
+            return SimpleNamespace(
+                p=p,
+                norm1=p + "attention_norm",
+                norm2=p + "ffn_norm",
+                out=p + "attention.wo",
+                down=p + "feed_forward.down",
+            )
         return SimpleNamespace(p=p, norm1=p + "ln_1", norm2=p + "ln_2", out=p + "attn.c_proj", down=p + "mlp.c_proj")
 
     def projections(self, w, i):
@@ -226,8 +250,8 @@ class Model:
 
         def split_weight(names, dweight):
             for name in names:
-                add(name, dweight[:len(w[name])])
-                dweight = dweight[len(w[name]):]
+                add(name, dweight[: len(w[name])])
+                dweight = dweight[len(w[name]) :]
 
         def project(name, dy, x):
             dx, dweight, dbias = linear_backward(m, dy, x, w[name + ".weight"])

@@ -2,6 +2,7 @@
 
 `r` (identity unless given) rounds what an operation would store.
 """
+
 from types import SimpleNamespace
 
 import numpy as np

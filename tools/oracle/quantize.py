@@ -1,4 +1,5 @@
 """FP8 scales and codes: per tensor, by blocks of 128, by blocks of 32 with E8M0 scales, and with a history of amaxes."""
+
 import numpy as np
 
 from bundle import Bundle, number, write_json
@@ -37,15 +38,26 @@ def bits(x):
 
 def per_tensor(bundle, rng):
     rows = []
-    tensors = {"gauss": rng.standard_normal(37), "outlier": np.append(rng.standard_normal(20), 900.0),
-               "minute": rng.standard_normal(9) * 1e-38, "zeros": np.zeros(5), "with_infinity": np.array([1.0, -np.inf, 3.0])}
+    tensors = {
+        "gauss": rng.standard_normal(37),
+        "outlier": np.append(rng.standard_normal(20), 900.0),
+        "minute": rng.standard_normal(9) * 1e-38,
+        "zeros": np.zeros(5),
+        "with_infinity": np.array([1.0, -np.inf, 3.0]),
+    }
     for name, x in tensors.items():
         x = x.astype(np.float32)
         bundle.add(f"tensor/{name}/x", x, "float32")
         amax = np.float32(np.abs(x).max())
         for f in (E4M3, E5M2):
             exact = scale_of(amax, f)
-            row = {"tensor": name, "format": f.name, "amax_bits": bits(amax), "amax": number(amax), "previous_scale": 1.0}
+            row = {
+                "tensor": name,
+                "format": f.name,
+                "amax_bits": bits(amax),
+                "amax": number(amax),
+                "previous_scale": 1.0,
+            }
             for mode, scale in (("exact", exact), ("power_of_two", power_of_two(exact))):
                 inverse = np.float32(1) / scale
                 codes = codes_of(x, scale, f)
@@ -104,7 +116,7 @@ def mxfp8(bundle, rng):
                     scales.append(e8m0(np.abs(x[row, block]).max(), f, mode == "round_up"))
                     codes[row, block] = encode(x[row, block].astype(np.float64) / 2.0 ** (scales[-1] - 127), f, True)
             scales = np.array(scales, np.uint8).reshape(len(x), -1)
-            spread = np.repeat(2.0 ** (scales.astype(np.float64) - 127), 32, 1)[:, :x.shape[1]]
+            spread = np.repeat(2.0 ** (scales.astype(np.float64) - 127), 32, 1)[:, : x.shape[1]]
             bundle.add(f"mxfp8/{f.name}/{mode}/e8m0", scales, "uint8")
             bundle.add(f"mxfp8/{f.name}/{mode}/codes", codes, "uint8")
             bundle.add(f"mxfp8/{f.name}/{mode}/dequantized", decode(codes, f) * spread, "float64")
@@ -121,17 +133,40 @@ def delayed(f, margin, length, sizes, initial=1.0, **more):
         history = ([amax] + history)[:length]
         largest = np.float32(np.nan) if any(np.isnan(a) for a in history) else max(history)
         scale = scale_of(largest, f, scale, margin)
-        steps.append({"x_bits": [bits(v) for v in x], "amax": number(amax), "scale_used": float(used), "codes": codes.tolist(),
-                      "scale_after": float(scale), "scale_after_bits": bits(scale)})
-    return {"algorithm": "max", "format": f.name, "margin": margin, "history_length": length, "initial_scale": initial,
-            "steps": steps} | more
+        steps.append(
+            {
+                "x_bits": [bits(v) for v in x],
+                "amax": number(amax),
+                "scale_used": float(used),
+                "codes": codes.tolist(),
+                "scale_after": float(scale),
+                "scale_after_bits": bits(scale),
+            }
+        )
+    return {
+        "algorithm": "max",
+        "format": f.name,
+        "margin": margin,
+        "history_length": length,
+        "initial_scale": initial,
+        "steps": steps,
+    } | more
 
 
 def write(folder, seed):
     rng = np.random.default_rng(seed)
     bundle = Bundle(folder, "quantize")
-    bundle.write({"per_tensor": per_tensor(bundle, rng), "block_1x128": block128(bundle, rng), "mxfp8": mxfp8(bundle, rng)})
-    write_json(f"{folder}/delayed", {"traces": [
-        delayed(E4M3, 0, 3, [2.0, 9.0, 1.0, 0.5, 0.25, 0.0]), delayed(E5M2, 2, 5, [0.0, 1e-40, 3.0, 7e5, 2.0, 1.0, 1.0], 4.0),
-        delayed(E4M3, 0, 2, [1.0, float("inf"), 2.0, 0.5, 0.5]),
-        delayed(E4M3, 0, 2, [1.0, float("nan"), 2.0, 0.5, 0.5], policy="nan_keeps_scale")]})
+    bundle.write(
+        {"per_tensor": per_tensor(bundle, rng), "block_1x128": block128(bundle, rng), "mxfp8": mxfp8(bundle, rng)}
+    )
+    write_json(
+        f"{folder}/delayed",
+        {
+            "traces": [
+                delayed(E4M3, 0, 3, [2.0, 9.0, 1.0, 0.5, 0.25, 0.0]),
+                delayed(E5M2, 2, 5, [0.0, 1e-40, 3.0, 7e5, 2.0, 1.0, 1.0], 4.0),
+                delayed(E4M3, 0, 2, [1.0, float("inf"), 2.0, 0.5, 0.5]),
+                delayed(E4M3, 0, 2, [1.0, float("nan"), 2.0, 0.5, 0.5], policy="nan_keeps_scale"),
+            ]
+        },
+    )

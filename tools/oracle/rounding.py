@@ -1,4 +1,5 @@
 """Number formats by their definition: a value is rounded to a multiple of its binade's quantum, ties to even."""
+
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,8 +76,11 @@ def decode(code, f):
     code = np.asarray(code, np.int64)
     mantissa = code & ((1 << f.mantissa_bits) - 1)
     field = code >> f.mantissa_bits & ((1 << f.exponent_bits) - 1)
-    value = np.where(field == 0, np.ldexp(mantissa.astype(np.float64), f.min_exponent - f.mantissa_bits),
-                     np.ldexp(1.0 + mantissa / 2.0**f.mantissa_bits, np.maximum(field, 1) - f.bias))
+    value = np.where(
+        field == 0,
+        np.ldexp(mantissa.astype(np.float64), f.min_exponent - f.mantissa_bits),
+        np.ldexp(1.0 + mantissa / 2.0**f.mantissa_bits, np.maximum(field, 1) - f.bias),
+    )
     top = field == (1 << f.exponent_bits) - 1
     if f.has_infinity:
         value = np.where(top, np.where(mantissa == 0, np.inf, np.nan), value)
