@@ -18,6 +18,7 @@
 #include "harness/cli/run_summary.h"
 #include "harness/cli/subcommand.h"
 #include "harness/measure/describe.h"
+#include "harness/measure/run_states.h"
 #include "harness/measure/session.h"
 #include "harness/measure/tool_facts.h"
 #include "harness/result/read.h"
@@ -86,6 +87,8 @@ int run(const RunOptions& options, const std::vector<std::string>& command) {
   test_writable(out);
   const std::unique_ptr<Backend> backend = open_device(config);
   for (const Recipe* recipe : config.recipes) config.lower_for(*recipe, backend->target());  // impossible shapes are found here
+  RunStates states(config, data);
+  states.replay_tuning(backend->tuning());
   catch_signals();
 
   Progress progress;
@@ -102,6 +105,7 @@ int run(const RunOptions& options, const std::vector<std::string>& command) {
   events.finish_case = [&](const std::string& line) { progress.finish_case(line); };
   events.stop = [] { return signals_seen != 0; };
   SessionServices services;
+  services.states = &states;
   services.memory_pass = [&](const Recipe& recipe, const TuningRecord& tuning) {
     return spawn_memory_pass(command, recipe, tuning);
   };
@@ -132,7 +136,9 @@ Subcommand run_subcommand() {
           .examples =
               "mixroof run --data book.txt --out result.json\n"
               "mixroof run --model gpt2-124m --seq 64 --tokens-per-update 256 --recipes fp32,bf16-master --budget 5m\n"
-              "mixroof run --parts ceilings --budget 10s",
+              "mixroof run --parts ceilings --budget 10s\n"
+              "mixroof run --updates 200 --budget 10m --save-state state --save-every 50\n"
+              "mixroof run --updates 400 --budget 10m --load-state state --save-state state",
           .declare = declare};
 }
 

@@ -134,6 +134,12 @@ void declare_run_options(CLI::App& app, RunOptions& o) {
   app.add_option("--checkpointing", o.checkpointing,
                  "activations to compute again in the backward phase: none or layer (all but a layer's input)")
       ->capture_default_str();
+  app.add_option("--save-state", o.save_state,
+                 "folder for the training state of each recipe, saved between updates: at the end and on an interrupt");
+  app.add_option("--save-every", o.save_every, "also after every so many updates (default: at the end only)");
+  app.add_option("--load-state", o.load_state,
+                 "go on from a folder of --save-state, bit for bit; the folder of one recipe is converted into every other. "
+                 "--updates counts from the start of training");
   app.add_option("--memory-pass", o.memory_pass)->group("");
 }
 
@@ -156,6 +162,11 @@ RunConfig make_config(const RunOptions& o, const std::vector<std::string>& comma
   config.budget_s = parse_duration_s(o.budget, "--budget");
   if (config.budget_s < 1) refuse("--budget", o.budget, "at least 1s is needed for a sample of everything");
   config.seed = o.seed;
+  if (o.save_every < 0) refuse("--save-every", std::to_string(o.save_every), "must be 0 or more updates");
+  if (o.save_every > 0 && o.save_state.empty()) refuse("--save-every", std::to_string(o.save_every), "needs --save-state DIR");
+  config.save_state = o.save_state;
+  config.save_every = o.save_every;
+  config.load_state = o.load_state;
   config.command = command;
   config.workload_options =
       fmt::format("--device {} --model {} --tokens-per-update {} --seq {} --micro-batch {} --seed {}", o.device,

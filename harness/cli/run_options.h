@@ -20,6 +20,8 @@ struct RunOptions {
   std::uint64_t seed = 1;
   double init_scale = 65536, scale_floor = 1, scale_ceiling = 16777216, growth_interval = 2000;
   double clip = 1.0, learning_rate = 3e-4, warmup = 0;
+  std::string save_state, load_state;
+  std::int64_t save_every = 0;
   std::string memory_pass;  // hidden: only the memory pass of this recipe, JSON on stdout
 };
 

@@ -18,12 +18,14 @@ struct RunConfig {
   Model model;
   std::vector<const Recipe*> recipes;
   Batch batch;
-  std::int64_t updates = 0;         // attempted, of every recipe
+  std::int64_t updates = 0;         // attempted, of every recipe, since the start of training
   LowerOptions lower;
   double initial_loss_scale = 65536;  // of recipes with loss scaling; the others have 1
   bool measure_ceilings = true, measure_kernels = true, measure_steps = true;
   double budget_s = 120;            // wall time of the whole run
   std::uint64_t seed = 1;
+  std::string save_state, load_state;  // folders of training state; empty: none
+  std::int64_t save_every = 0;      // attempted updates between saves; 0: at the end only
   std::vector<std::string> command; // as typed, for the document
   /// Options that repeat this workload ("--model gpt2-10m --seq 128 …"), for repro lines.
   std::string workload_options;

@@ -306,6 +306,9 @@ Json step_json(const StepRecord& step, const Trajectory& fp32, const NumericEvid
                         : numerics_json(step, fp32, evidence, config.loss_scale_of(*step.recipe), config.model.layers);
   row["clocks"] = {{"effective_tokens", step.last.tokens_consumed}, {"updates_attempted", step.last.attempted},
                    {"updates_applied", step.last.applied_total}, {"updates_skipped", step.last.skipped}};
+  row["resumed"] = step.resumed ? Json{{"from_update", step.resumed->from_update}, {"recipe", step.resumed->recipe},
+                                       {"conversions", step.resumed->conversions}}
+                                : Json(nullptr);
   row["repro"] = repro(config, step.recipe->name, "steps");
 
   const Summary time = summary_of(step.applied_s);

@@ -67,7 +67,7 @@ void Session::measure_steps(double budget_s) {
   };
   numerics_.emplace(config_, data_, backend_, events_, kNumericsShare * config_.budget_s);
   const auto at_end = [&](const StepRecord& step, Execution& execution) { numerics_->observe_end(step, execution); };
-  steps_ = run_steps(config_, data_, backend_, {.budget_s = budget_s, .at_end = at_end}, events_, on_block);
+  steps_ = run_steps(config_, data_, backend_, {.budget_s = budget_s, .states = services_.states, .at_end = at_end}, events_, on_block);
   // A baseline that ran in several groups has one row: its first.
   std::vector<StepRecord> distinct;
   for (StepRecord& step : steps_)

@@ -19,9 +19,13 @@ struct MemoryPassResult {
   std::string reason;
 };
 
+class RunStates;
+
 struct SessionServices {
   /// Runs the memory pass of a recipe elsewhere, with the choices made by timing so far.
   std::function<MemoryPassResult(const Recipe& recipe, const TuningRecord& tuning)> memory_pass;
+  /// Training state to load and save; null: none. Its tuning record has been replayed.
+  RunStates* states = nullptr;
   /// Sections that the caller knows: run, tool, environment, host.
   std::function<void(Document& document)> describe;
 };

@@ -7,8 +7,10 @@
 #include <limits>
 #include <numeric>
 #include <random>
+#include <tuple>
 
 #include "harness/execute/initialization.h"
+#include "harness/measure/run_states.h"
 #include "harness/stats/summary.h"
 
 namespace mixroof {
@@ -46,7 +48,8 @@ void describe(StepRecord& record, const Execution& execution) {
 }
 
 void record_update(StepRecord& record, const UpdateTimes& times, const UpdateOutcome& outcome) {
-  const bool is_warm_up = now_update(record) < kWarmUpUpdates;
+  const std::int64_t first = record.resumed ? record.resumed->from_update : 0;
+  const bool is_warm_up = now_update(record) - first < kWarmUpUpdates;
   record.loss.push_back(outcome.loss);
   record.grad_norm.push_back(outcome.grad_norm);
   record.loss_scale.push_back(outcome.loss_scale_used);
@@ -69,11 +72,13 @@ void record_update(StepRecord& record, const UpdateTimes& times, const UpdateOut
   }
 }
 
-void run_block(Runner& runner, const RunConfig& config, const TokenData& data, std::int64_t count) {
+void run_block(Runner& runner, const RunConfig& config, const TokenData& data, RunStates* states, std::int64_t count) {
   StepRecord& record = *runner.record;
   const std::size_t before = record.applied_s.size();
-  for (std::int64_t i = 0; i < count && runner.active(); ++i)
+  for (std::int64_t i = 0; i < count && runner.active(); ++i) {
     run_recorded_update(*runner.execution, config, data, record);
+    if (states != nullptr) states->after_update(record, *runner.execution);
+  }
   const auto block = std::span(record.applied_s).subspan(before);
   record.block_median_s.push_back(block.empty() ? std::numeric_limits<double>::quiet_NaN() : median(block));
 }
@@ -131,7 +136,7 @@ class Group {
   void open(StepRecord& record, std::span<const std::vector<float>> parameters) {
     Runner runner{.record = &record, .execution = nullptr};
     try {
-      runner.execution = open_execution(config_, backend_, parameters, record);
+      runner.execution = open_execution(config_, backend_, parameters, record, options_.states);
     } catch (const Error& error) {
       record.status = error.status();
       record.reason = error.what();
@@ -139,11 +144,30 @@ class Group {
     runners_.push_back(std::move(runner));
   }
 
-  /// Returns the updates that were run.
+  /// Brings every recipe to where the foremost loaded state stands. Their times are no samples: they had no others beside them.
+  std::int64_t catch_up() {
+    std::int64_t foremost = 0;
+    for (const Runner& runner : runners_)
+      if (runner.active()) foremost = std::max(foremost, now_update(*runner.record));
+    for (Runner& runner : runners_)
+      while (runner.active() && now_update(*runner.record) < foremost && !events_.stopped()) {
+        if (events_.show) events_.show(fmt::format("catching up, {}", runner.record->recipe->name),
+                                       static_cast<std::size_t>(now_update(*runner.record)), static_cast<std::size_t>(foremost));
+        StepRecord& record = *runner.record;
+        const auto times = std::tuple(record.warm_up_s, record.applied_s, record.skipped_s, record.phase_s);
+        run_recorded_update(*runner.execution, config_, data_, record);
+        std::tie(record.warm_up_s, record.applied_s, record.skipped_s, record.phase_s) = times;
+        options_.states->after_update(record, *runner.execution);
+      }
+    return foremost;
+  }
+
+  /// Returns the updates that stand at the end.
   std::int64_t run(std::int64_t updates, bool may_end_early, double budget_s, const std::function<void()>& on_round) {
     const auto start = std::chrono::steady_clock::now();
     std::mt19937_64 random(config_.seed);
-    std::int64_t done = 0;
+    const std::int64_t from = catch_up();
+    std::int64_t done = from;
     while (done < updates && !events_.stopped()) {
       const std::int64_t count = std::min(options_.updates_per_block, updates - done);
       std::vector<Runner*> order;
@@ -152,19 +176,25 @@ class Group {
       for (Runner* runner : order) {
         if (events_.show) events_.show(fmt::format("update {} of {}, {}", done + 1, updates, runner->record->recipe->name),
                                        static_cast<std::size_t>(done), static_cast<std::size_t>(updates));
-        run_block(*runner, config_, data_, count);
+        run_block(*runner, config_, data_, options_.states, count);
       }
       share_baseline_block();
       done += count;
       on_round();
       const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-      const double per_update = elapsed / static_cast<double>(done);
+      const double per_update = elapsed / static_cast<double>(done - from);
       const double traced = per_update * static_cast<double>(options_.traced_updates);
-      if (may_end_early && done > kWarmUpUpdates + options_.updates_per_block &&
+      if (may_end_early && done - from > kWarmUpUpdates + options_.updates_per_block &&
           elapsed + per_update * static_cast<double>(options_.updates_per_block) + traced > budget_s)
         break;
     }
     return done;
+  }
+
+  void save_all() {
+    if (options_.states == nullptr) return;
+    for (const Runner& runner : runners_)
+      if (runner.active()) options_.states->at_end(*runner.record, *runner.execution);
   }
 
   void trace_all() {
@@ -199,10 +229,12 @@ class Group {
 }  // namespace
 
 std::unique_ptr<Execution> open_execution(const RunConfig& config, Backend& backend,
-                                          std::span<const std::vector<float>> parameters, StepRecord& record) {
+                                          std::span<const std::vector<float>> parameters, StepRecord& record,
+                                          const RunStates* states) {
   auto execution =
       std::make_unique<Execution>(config.lower_for(*record.recipe, backend.target()), backend, Placement::arena);
   execution->initialize(parameters, config.loss_scale_of(*record.recipe));
+  if (states != nullptr) states->restore(record, *execution);
   describe(record, *execution);
   return execution;
 }
@@ -232,6 +264,7 @@ std::vector<StepRecord> run_steps(const RunConfig& config, const TokenData& data
     }
     const double share = options.budget_s * static_cast<double>(recipes.size()) / static_cast<double>(members);
     updates = group.run(updates, &recipes == &groups.front(), share, [&] { on_block(records); });
+    group.save_all();
     group.trace_all();
     on_block(records);
   }
