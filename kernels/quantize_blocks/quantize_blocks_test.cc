@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <limits>
 
 #include "harness/numeric/codec.h"
@@ -89,33 +88,6 @@ TEST_F(QuantizeBlocks, ColumnsOfTheTranspose_GiveTheSameCodesAndScales) {
     EXPECT_EQ(there.counts, back.counts);
     EXPECT_EQ(there.scale_counts, back.scale_counts);
   }
-}
-
-TEST_F(QuantizeBlocks, BlockAndMicroscaledCodes_EqualTheOracleBitForBit) {
-  const auto oracle = open_oracle("quantize/quantize");
-  if (!oracle) GTEST_SKIP() << kNoOracle;
-  const auto shape_of = [&](const char* section) {
-    const auto& facts = oracle->manifest().at(section);
-    return BlockShape{.rows = facts.at("rows"), .width = facts.at("columns"), .block = facts.at("block"), .along_rows = true};
-  };
-  for (const Format format : {kE4m3, Format::fp8_e5m2})
-    for_each_target([&] {
-      const auto expect_codes = [&](const Quantized& got, const std::string& prefix) {
-        std::vector<std::uint8_t> codes(got.codes.size());
-        encode(format, got.codes.data(), codes.data(), static_cast<std::int64_t>(codes.size()));
-        EXPECT_EQ(std::vector<double>(codes.begin(), codes.end()), oracle->values(prefix + "codes")) << prefix;
-      };
-      const std::string name(mixroof::name(format));
-      const Quantized blocks = quantize(oracle->values("block128/x"), shape_of("block_1x128"), Format::fp32, format);
-      expect_codes(blocks, "block128/" + name + "/exact/");
-      EXPECT_EQ(blocks.scale_inv, oracle->values("block128/" + name + "/exact/scale_inv"));
-      const Quantized mx = quantize(oracle->values("mxfp8/x"), shape_of("mxfp8"), Format::e8m0, format);
-      expect_codes(mx, "mxfp8/" + name + "/round_up/");
-      const std::vector<double> codes = oracle->values("mxfp8/" + name + "/round_up/e8m0");
-      ASSERT_EQ(mx.scale_inv.size(), codes.size());
-      for (std::size_t i = 0; i < codes.size(); ++i)
-        EXPECT_EQ(mx.scale_inv[i], decode_e8m0(static_cast<std::uint8_t>(codes[i]))) << i;
-    });
 }
 
 TEST(QuantizeBlocksCost, CountsEachByteOnce) {
