@@ -77,6 +77,12 @@ const std::vector<Alteration>& alterations() {
       {"OneTensorScale", "quantize",
        [](O o) { o.set("quantize/quantize", "/per_tensor/1/exact/scale_bits", 1184711325); }, "tensor/gauss fp8_e5m2",
        "exact.scale"},
+      {"OneBlockCode", "quantize", [](O o) { change(o, "quantize/quantize", "block128/fp8_e5m2/exact/codes", 140); },
+       "block128/fp8_e5m2/exact", "block128/fp8_e5m2/exact/codes[140]"},
+      {"OneBlockScale", "quantize", [](O o) { change(o, "quantize/quantize", "block128/fp8_e4m3/exact/scale", 1, 1); },
+       "block128/fp8_e4m3/exact", "block128/fp8_e4m3/exact/scale[1]"},
+      {"OneMicroscale", "quantize", [](O o) { change(o, "quantize/quantize", "mxfp8/fp8_e4m3/round_up/e8m0", 4); },
+       "mxfp8/fp8_e4m3/round_up", "mxfp8/fp8_e4m3/round_up/e8m0[4]"},
       {"OneDelayedScale", "quantize",
        [](O o) { o.set("quantize/delayed", "/traces/0/steps/3/scale_after_bits", 1110651700); },
        "delayed/traces[0] max fp8_e4m3", "steps[3].scale_after"},
@@ -112,10 +118,8 @@ const std::vector<Alteration>& alterations() {
        [](O o) { o.set("gpt/tiny_gpt2", "/variants/plain/yardsticks/bf16_master/grads/l2_rel", 1e-3); },
        "tiny_gpt2/plain bf16-master", "gradient l2_rel"},
       {"AnErrorTooSmallToHaveRounded", "gpt",
-       [](O o) {
-         o.set("gpt/tiny_gpt2", "/variants/plain/yardsticks/fp8_hybrid_current/grads/l2_rel_layer_linears", 0.9);
-       },
-       "tiny_gpt2/plain fp8-hybrid", "a smaller error"},
+       [](O o) { o.set("gpt/tiny_gpt2", "/variants/plain/yardsticks/mxfp8/grads/l2_rel_layer_linears", 0.9); },
+       "tiny_gpt2/plain mxfp8", "a smaller error"},
   };
   return all;
 }

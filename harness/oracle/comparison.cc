@@ -6,13 +6,12 @@
 #include <utility>
 
 namespace mixroof {
-namespace {
 
 std::string difference(const std::string& what, double got, double expected) {
-  return fmt::format("{}: got {:.9g}, expected {:.9g}", what, got, expected);
+  std::string a = fmt::format("{:.9g}", got), b = fmt::format("{:.9g}", expected);
+  if (a == b) a = fmt::format("{:.17g}", got), b = fmt::format("{:.17g}", expected);
+  return fmt::format("{}: got {}, expected {}", what, a, b);
 }
-
-}  // namespace
 
 double largest_magnitude(const std::vector<double>& values) {
   double largest = 0;

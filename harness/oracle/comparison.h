@@ -17,6 +17,9 @@ struct Tolerance {
   double relative = 0, of_largest = 0, absolute = 0;
 };
 
+/// "WHAT: got G, expected E", with as many digits as tell them apart.
+std::string difference(const std::string& what, double got, double expected);
+
 /// Of the finite ones.
 double largest_magnitude(const std::vector<double>& values);
 

@@ -44,9 +44,10 @@ TEST_F(JudgedAs, Itself_Passes) {
   EXPECT_EQ(judge("bf16-master", "bf16_master").verdict, OracleVerdict::pass);
   EXPECT_EQ(judge("fp16-master", "fp16_master").verdict, OracleVerdict::pass);
   EXPECT_EQ(judge("fp8-hybrid", "fp8_hybrid_current").verdict, OracleVerdict::pass);
+  EXPECT_EQ(judge("mxfp8", "mxfp8").verdict, OracleVerdict::pass);
 }
 
-TEST_F(JudgedAs, ANarrowerRecipe_HasErrorsThatAreTooSmall) {
+TEST_F(JudgedAs, AMoreExactRecipe_HasErrorsThatAreTooSmall) {
   for (const auto& [recipe, yardstick] :
        {std::pair{"fp32", "bf16_master"}, std::pair{"fp32", "fp16_master"}, std::pair{"fp16-master", "bf16_master"},
         std::pair{"bf16-master", "fp8_hybrid_current"}, std::pair{"bf16-master", "mxfp8"}}) {
@@ -56,7 +57,7 @@ TEST_F(JudgedAs, ANarrowerRecipe_HasErrorsThatAreTooSmall) {
   }
 }
 
-TEST_F(JudgedAs, AWiderRecipe_HasErrorsThatAreTooLarge) {
+TEST_F(JudgedAs, ACoarserRecipe_HasErrorsThatAreTooLarge) {
   for (const auto& [recipe, yardstick] :
        {std::pair{"bf16-master", "fp16_master"}, std::pair{"fp8-hybrid", "bf16_master"}}) {
     const OracleRow row = judge(recipe, yardstick);

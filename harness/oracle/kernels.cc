@@ -83,7 +83,7 @@ struct Stored {
   double tolerance(std::size_t i) const { return kRelative * std::fabs(values[i]) + floor; }
   std::size_t position(std::size_t i) const { return output.positions.empty() ? i : output.positions.at(i); }
   std::string place(std::size_t i, const std::string& by, double got) const {
-    return fmt::format("{}{}[{}] by {}: got {:.9g}, expected {:.9g}", c.prefix, output.array, i, by, got, values[i]);
+    return difference(fmt::format("{}{}[{}] by {}", c.prefix, output.array, i, by), got, values[i]);
   }
 };
 

@@ -36,26 +36,21 @@ TEST_P(Folder, Scaling_IsEqual) {
   EXPECT_TRUE(of.with(OracleVerdict::skipped).empty());  // every example has its question
 }
 
-TEST_P(Folder, AdamwAndKernels_AreWithinTheirLimitsOnEveryTarget) {
+TEST_P(Folder, AdamwQuantizationAndKernels_AreWithinTheirLimitsOnEveryTarget) {
   for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
     SCOPED_TRACE(hwy::TargetName(target));
     hwy::SetSupportedTargetsForTest(target);
     hwy::GetChosenTarget().DeInit();
-    for (const char* group : {"adamw", "kernels"}) {
+    for (const char* group : {"adamw", "quantize", "kernels"}) {
       const OracleRun of = run(group);
       expect_no_failure(of);
       EXPECT_GE(of.with(OracleVerdict::pass).size(), 8u);
-      EXPECT_TRUE(of.with(OracleVerdict::skipped).empty());
+      // Of two legal policies for a NaN in an FP8 history the product has one.
+      for (const OracleRow& row : of.with(OracleVerdict::skipped)) EXPECT_THAT(row.item, HasSubstr("nan_is_ignored"));
     }
   }
   hwy::SetSupportedTargetsForTest(0);
   hwy::GetChosenTarget().DeInit();
-}
-
-TEST_P(Folder, Quantization_IsEqual) {
-  const OracleRun of = run("quantize");
-  expect_no_failure(of);
-  EXPECT_GE(of.with(OracleVerdict::pass).size(), 12u);
 }
 
 TEST_P(Folder, WholeUpdates_AreWithinTheirLimitsInEveryRecipe) {
@@ -63,7 +58,8 @@ TEST_P(Folder, WholeUpdates_AreWithinTheirLimitsInEveryRecipe) {
   expect_no_failure(of);
   std::set<std::string> recipes;
   for (const OracleRow& row : of.with(OracleVerdict::pass)) recipes.insert(row.item.substr(row.item.find(' ') + 1));
-  for (const char* recipe : {"double", "fp32", "bf16-master", "fp16-master", "fp8-hybrid"})
+  for (const char* recipe : {"double", "fp32", "bf16-master", "fp16-master", "fp8-hybrid", "fp8-current", "fp8-channel",
+                             "fp8-block", "mxfp8"})
     EXPECT_TRUE(recipes.contains(recipe)) << recipe;
 }
 

@@ -4,11 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cmath>
 #include <limits>
-
-#include <nlohmann/json.hpp>
 
 #include "kernels/kernel_test.h"
 #include "kernels/quantize/quantize.h"
@@ -115,63 +112,6 @@ TEST_F(Fp8Scale, TheHistory_ForgetsAfterItsLength) {
 TEST_F(Fp8Scale, AnInfinity_FreezesTheScaleUntilItHasLeftTheHistory) {
   EXPECT_EQ(scale_after({1, kInf, 2, 4, 7}), 448);    // the infinity is the oldest of four
   EXPECT_EQ(scale_after({1, kInf, 2, 4, 7, 7}), 64);  // 448 / 7
-}
-
-/// Runs one trace of delayed.json through quantize and fp8_scale; "max" is a history of its length, "most_recent" one
-/// of 1.
-void expect_trace(Backend& backend, const nlohmann::json& trace) {
-  const Format format = *parse_format(trace.at("format").get<std::string>());
-  const auto length = trace.at("algorithm") == "max" ? trace.at("history_length").get<std::int64_t>() : 1;
-  std::vector<float> history(static_cast<std::size_t>(length), 0.0f);
-  float scale = trace.at("initial_scale").get<float>();
-  float limit = static_cast<float>(facts(format).max_finite);
-  for (const auto& step : trace.at("steps")) {
-    std::vector<float> x;
-    for (const auto bits : step.at("x_bits").get<std::vector<std::uint32_t>>()) x.push_back(std::bit_cast<float>(bits));
-    std::vector<std::uint8_t> codes(x.size());
-    std::vector<double> counts(2, 0.0), control = control_with({});
-    float amax = 0;
-    run_kernel(backend, quantize_kernel(),
-               quantize_problem(static_cast<std::int64_t>(x.size()), Format::fp32, format, false),
-               {x.data(), &scale, codes.data(), &amax, counts.data(), control.data()});
-    const auto expected = step.at("codes").get<std::vector<std::uint8_t>>();
-    for (std::size_t i = 0; i < x.size(); ++i)
-      EXPECT_TRUE(std::isnan(x[i]) ? (codes[i] & 0x7F) == 0x7F : codes[i] == expected[i])
-          << i;  // a NaN may have either sign
-    EXPECT_EQ(counts[0], step.at("saturated").get<double>());
-    const auto expected_amax = static_cast<float>(oracle_number(step.at("amax")));
-    EXPECT_TRUE(amax == expected_amax || (std::isnan(amax) && std::isnan(expected_amax)));
-
-    run_kernel(backend, fp8_scale_kernel(), fp8_scale_problem(1, length, trace.at("margin").get<double>()),
-               {&amax, history.data(), &limit, &scale, counts.data()});
-    EXPECT_EQ(std::bit_cast<std::uint32_t>(scale), step.at("scale_after_bits").get<std::uint32_t>());
-  }
-}
-
-TEST_F(Fp8Scale, DelayedScaling_EqualsTheOracleBitForBit) {
-  const auto oracle = open_oracle("quantize/delayed");
-  if (!oracle) GTEST_SKIP() << kNoOracle;
-  int traces = 0;
-  for (const auto& trace : oracle->manifest().at("traces")) {
-    // Two policies are legal for NaN; this kernel's is that a NaN keeps the scale.
-    if (trace.value("policy", "nan_keeps_scale") != "nan_keeps_scale") continue;
-    SCOPED_TRACE(trace.dump().substr(0, 120));
-    expect_trace(*backend_, trace);
-    ++traces;
-  }
-  EXPECT_GT(traces, 0);
-}
-
-TEST_F(Fp8Scale, ScalesOfSingleTensors_EqualTheOracleBitForBit) {
-  const auto oracle = open_oracle("quantize/quantize");
-  if (!oracle) GTEST_SKIP() << kNoOracle;
-  for (const auto& row : oracle->manifest().at("per_tensor")) {
-    const auto amax = std::bit_cast<float>(row.at("amax_bits").get<std::uint32_t>());
-    const auto limit = static_cast<float>(facts(*parse_format(row.at("format").get<std::string>())).max_finite);
-    EXPECT_EQ(std::bit_cast<std::uint32_t>(scale_after({amax}, row.at("previous_scale").get<float>(), 1, 0, limit)),
-              row.at("exact").at("scale_bits").get<std::uint32_t>())
-        << row.at("tensor");
-  }
 }
 
 TEST_F(Fp8Scale, TheMutantsHarness_PassesWithoutADefect) {

@@ -139,7 +139,7 @@ def yardsticks(rng, model, start, windows, v, want):
     """The worst over two placements of the roundings, and over starts near this one."""
     near = [start] + [
         {k: (p * (1 + 2e-3 * rng.standard_normal(p.shape))).astype(np.float32) for k, p in start.items()}
-        for _ in range(3)
+        for _ in range(9)
     ]
     exact = [want] + [run(model, Exact(), p, windows, v) for p in near[1:]]
     kinds = {
@@ -201,7 +201,7 @@ VARIANTS = {
     "ragged": {"masks": [0.2, 1.0, 0.8]},
     "clipped": {"max_norm": 0.25, "weight_decay_on": "all"},
     "documents": {"documents": True},
-    "steep": {"multiply_2d_params0_by": 6.0},
+    "steep": {"multiply_2d_params0_by": 5.0},
 }
 
 
