@@ -83,32 +83,39 @@ std::string last_loss(const Json& step, const char* key) {
 }
 
 std::string speed_table(const Json& document, int width) {
-  Table table({{"recipe"},
-               {"time/update", Align::right},
-               {"tokens/s", Align::right, 1},
-               {"vs fp32", Align::right},
-               {"fwd/bwd/upd %", Align::right, 4},
-               {"of floor", Align::right, 3},
-               {"last loss", Align::right},
-               {"fp32 loss", Align::right, 5},
-               {"skipped", Align::right, 2}});
+  const bool recomputes = at(document, "/workload/checkpointing").is_string();
+  std::vector<Column> columns = {{"recipe"},
+                                 {"time/update", Align::right},
+                                 {"tokens/s", Align::right, 1},
+                                 {"vs fp32", Align::right},
+                                 {"numerics", Align::left, 2},
+                                 {"fwd/bwd/upd %", Align::right, 4},
+                                 {"of floor", Align::right, 3}};
+  if (recomputes) columns.push_back({"recomputing", Align::right, 2});
+  Table table(columns);
   std::string refused;
+  bool any_emulated = false;
   for (const Json& step : document.at("steps")) {
+    any_emulated = any_emulated || at(step, "/emulated") == Json(true);
     if (at(step, "/time_s").is_null()) {
       refused += fmt::format("{}: {}, {}\n", recipe_name(step), text(step, "/status"), text(step, "/reason"));
       continue;
     }
     const double speedup = number(step, "/speedup_vs_fp32/median");
-    table.add_row({recipe_name(step), time_with_interval(step["time_s"]),
-                   fixed(number(step, "/tokens_per_s/median"), 0),
-                   std::isnan(speedup) ? "-" : fmt::format("{:.2f}x", speedup), phase_split(step),
-                   percent_text(number(step, "/floor_fraction")), last_loss(step, "loss"),
-                   last_loss(step, "loss_reference"), at(step, "/clocks/updates_skipped").dump()});
+    std::vector<std::string> row = {recipe_name(step), time_with_interval(step["time_s"]),
+                                    fixed(number(step, "/tokens_per_s/median"), 0),
+                                    std::isnan(speedup) ? "-" : fmt::format("{:.2f}x", speedup),
+                                    text(step, "/numerics/verdict"), phase_split(step),
+                                    percent_text(number(step, "/floor_fraction"))};
+    const double recompute_s = number(step, "/cost/recompute");
+    if (recomputes) row.push_back(std::isnan(recompute_s) ? "-" : time_text(recompute_s));
+    table.add_row(row);
   }
   if (table.empty() && refused.empty()) return "";
-  return "\nWhole updates (forward, backward, optimizer)\n" + (table.empty() ? "" : table.text(width)) + refused +
-         "emulated: stored and rounded in that format, computed in fp32; its times say nothing about the format's own "
-         "speed\n";
+  std::string note;
+  if (any_emulated)
+    note = "emulated: stored and rounded in that format, computed in fp32; its times say nothing about the format's own speed\n";
+  return "\nWhole updates (forward, backward, optimizer)\n" + (table.empty() ? "" : table.text(width)) + refused + note;
 }
 
 std::string memory_table(const Json& document, int width) {

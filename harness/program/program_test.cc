@@ -287,5 +287,35 @@ TEST(Bytes, LargestMicroBatch_TriesFewSizesWhereGrowthIsEven) {
   EXPECT_LE(calls, 8);
 }
 
+// FP8 products of sizes that are no multiples of what the target asks for: useful FLOPs keep the true sizes, padded ones show
+// what runs; a target that asks for nothing pads nothing.
+TEST(Lowering, FP8_3_PaddingFollowsTheTarget_AndIsVisible) {
+  const auto flops = [](const Recipe& recipe, const Target& target) {
+    std::array<std::int64_t, 2> sum = {};
+    const Program program = lower(find_model("gpt2-tiny"), recipe, {.micro_batch = 1, .seq = 7, .micro_batches = 1}, target);
+    for (const Slice& s : slice(program)) {
+      const Cost cost = find_kernel(s.problem.kernel).cost(s.problem);
+      for (const Format format : {Format::fp8_e4m3, Format::fp8_e5m2}) {
+        sum[0] += s.count_per_update * cost.useful_flops[static_cast<std::size_t>(format)];
+        sum[1] += s.count_per_update * cost.padded_flops[static_cast<std::size_t>(format)];
+      }
+    }
+    return sum;
+  };
+  Target padding;
+  padding.fp8_multiples = {16, 16, 16};
+  for (const char* name : {"fp8-hybrid", "fp8-current", "fp8-channel", "fp8-block", "mxfp8"}) {
+    SCOPED_TRACE(name);
+    const Recipe& recipe = find_recipe(name);
+    const auto plain = flops(recipe, Target{}), padded = flops(recipe, padding);
+    EXPECT_GT(plain[0], 0);
+    EXPECT_EQ(plain[0], plain[1]);
+    EXPECT_EQ(padded[0], plain[0]);
+    // Seven tokens become sixteen in every product: m forward and dgrad, k in wgrad.
+    EXPECT_EQ(padded[1] * 7, plain[1] * 16);
+  }
+  EXPECT_EQ(flops(find_recipe("bf16-master"), padding), (std::array<std::int64_t, 2>{0, 0}));
+}
+
 }  // namespace
 }  // namespace mixroof

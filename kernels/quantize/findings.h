@@ -19,12 +19,16 @@ inline float amax_value(std::int32_t bits) {
   return bits > kInfinityBits ? std::bit_cast<float>(std::int32_t{0x7FC00000}) : std::bit_cast<float>(bits);
 }
 
+/// Who made a scale: earlier values, or the very values that it scales. The largest of those comes out at the format's largest
+/// value but for two roundings of fp32, which is no saturation.
+enum class ScaleOrigin : std::uint8_t { earlier, own };
+
 struct Thresholds {
-  float max_finite;      // above it a scaled value saturates
+  float saturates_above;
   float rounds_to_zero;  // up to it a scaled value becomes zero: half the smallest subnormal ties to even
 
-  explicit Thresholds(Format codes)
-      : max_finite(static_cast<float>(facts(codes).max_finite)),
+  Thresholds(Format codes, ScaleOrigin origin)
+      : saturates_above(static_cast<float>(facts(codes).max_finite * (origin == ScaleOrigin::own ? 1 + 0x1p-22 : 1))),
         rounds_to_zero(static_cast<float>(facts(codes).min_subnormal / 2)) {}
 };
 
@@ -59,13 +63,14 @@ struct Findings {
 
 /// One value by the contract, for references: fp32(x · scale) encoded, what it counts, found_inf for a non-finite x.
 struct RefFindings {
+  ScaleOrigin origin;
   double* counts;
   double* control;
 
   double code(double x, float scale, Format codes) const {
     const double scaled = static_cast<float>(x) * scale;
     const double value = round_to_code(codes, scaled);
-    if (std::fabs(scaled) > facts(codes).max_finite) counts[0] += 1;
+    if (std::fabs(scaled) > Thresholds(codes, origin).saturates_above) counts[0] += 1;
     if (value == 0 && x != 0) counts[1] += 1;
     if (!std::isfinite(x)) slot(control, Slot::found_inf) = 1;
     return value;

@@ -70,7 +70,7 @@ class QuantizeKernel : public Kernel {
     } else {
       operands[at.amax].data[0] = amax;
     }
-    const RefFindings findings{operands[at.counts].data, operands[at.control].data};
+    const RefFindings findings{at.current ? ScaleOrigin::own : ScaleOrigin::earlier, operands[at.counts].data, operands[at.control].data};
     for (std::int64_t i = 0; i < x.count; ++i)
       operands[at.codes].data[i] = findings.code(x.data[i], static_cast<float>(scale), p.formats[at.codes]);
   }

@@ -7,8 +7,8 @@
 //   current  operands: x[count], scale fp32[1] (read_write: kept where the amax gives none), codes[count] (write), counts
 //            fp64[2] (read_write), scale_counts fp64[2] (read_write), control fp64 (read_write). The scale comes from the
 //            very values: two passes. scale_counts[0] += scales kept, [1] += clamped to the largest float32.
-// code = saturating encode of fp32(x · scale) (numeric/codec.h). counts[0] += values that saturated, counts[1] += values that
-// became zero though x was not. A non-finite x sets control[found_inf] to 1.
+// code = saturating encode of fp32(x · scale) (numeric/codec.h). counts[0] += values that saturated (current: by more than the
+// roundings of a scale that was made for them), counts[1] += values that became zero though x was not. A non-finite x sets control[found_inf] to 1.
 #pragma once
 
 #include "kernels/kernel.h"

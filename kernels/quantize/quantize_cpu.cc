@@ -31,16 +31,16 @@ std::int32_t amax_of_range(Format x_format, const void* x, std::int64_t begin, s
   return amax;
 }
 
-/// `wants_amax`: in the same pass.
-Findings quantize_range(Format x_format, const void* x, float scale, bool wants_amax, Format code_format, void* codes,
+/// With an earlier scale the amax comes from the same pass.
+Findings quantize_range(Format x_format, const void* x, float scale, ScaleOrigin origin, Format code_format, void* codes,
                         std::int64_t begin, std::int64_t end) {
-  const Thresholds thresholds(code_format);
+  const Thresholds thresholds(code_format, origin);
   RowBuffer x_buffer, scaled;
   Findings findings;
   for (std::int64_t at = begin; at < end; at += kRowChunk) {
     const std::int64_t count = std::min(kRowChunk, end - at);
     const float* row = load_row(x_format, x, at, count, x_buffer);
-    if (wants_amax) findings.amax_bits = std::max(findings.amax_bits, largest_magnitude(row, count));
+    if (origin == ScaleOrigin::earlier) findings.amax_bits = std::max(findings.amax_bits, largest_magnitude(row, count));
     scale_elements(row, [scale](auto d, std::int64_t) { return hn::Set(d, scale); }, thresholds, scaled.values, count, findings);
     store_row(code_format, scaled.values, count, codes, at);
   }
@@ -74,7 +74,7 @@ class QuantizePlan : public Plan {
 
  private:
   void run_delayed(const Launch& launch) const {
-    const Findings found = quantize(launch, *scale(launch), /*wants_amax=*/true);
+    const Findings found = quantize(launch, *scale(launch), ScaleOrigin::earlier);
     auto* amax = static_cast<float*>(launch.operands[at_.amax]);
     *amax = amax_value(std::max(found.amax_bits, accumulate_ ? magnitude_bits(*amax) : 0));
     found.report(doubles(launch, at_.counts), nullptr, doubles(launch, at_.control));
@@ -93,19 +93,19 @@ class QuantizePlan : public Plan {
         kSerialBelow);
     const ScaleChoice choice = scale_of_amax(amax_value(amax), facts(code_format_).max_finite, *scale(launch));
     *scale(launch) = choice.scale;
-    Findings found = quantize(launch, choice.scale, /*wants_amax=*/false);
+    Findings found = quantize(launch, choice.scale, ScaleOrigin::own);
     found.amax_bits = amax;
     found.add(choice);
     found.report(doubles(launch, at_.counts), doubles(launch, at_.scale_counts()), doubles(launch, at_.control));
   }
 
-  Findings quantize(const Launch& launch, float scale, bool wants_amax) const {
+  Findings quantize(const Launch& launch, float scale, ScaleOrigin origin) const {
     Findings all;
     std::mutex merging;
     parallel_ranges(
         count_, kRowChunk,
         [&](int, std::int64_t begin, std::int64_t end) {
-          const Findings found = HWY_DYNAMIC_DISPATCH(quantize_range)(x_format_, launch.operands[at_.x], scale, wants_amax,
+          const Findings found = HWY_DYNAMIC_DISPATCH(quantize_range)(x_format_, launch.operands[at_.x], scale, origin,
                                                                       code_format_, launch.operands[at_.codes], begin, end);
           const std::lock_guard lock(merging);
           all.merge(found);

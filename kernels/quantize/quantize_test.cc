@@ -16,6 +16,7 @@ namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr std::int64_t kTwoHundred = 200;
 
 struct Quantized {
   std::vector<std::uint8_t> codes;
@@ -78,7 +79,7 @@ TEST(QuantizeProblem, ImpossibleOnes_AreRefused) {
   EXPECT_THROW(quantize_problem(1, Format::bf16, Format::bf16, false), UsageError);
 }
 
-TEST_F(Quantize, NUM1_OverflowsAndUnderflows_AreCountedAndNaNStays) {  // cases.md NUM-1
+TEST_F(Quantize, NUM1_OverflowsAndUnderflows_AreCountedAndNaNStays) {
   const Quantized q =
       quantize({447, 448, 449, 464, 465, 480, 1000, -1000, kNan, 0x1p-10f, 0x1.0007p-10f, 0x1.8p-9f, 0.0f}, 1.0f,
                Format::fp8_e4m3);
@@ -133,7 +134,7 @@ TEST_F(Quantize, AnEmptyTensor_HasAmaxZero) {
   EXPECT_EQ(quantize({}, 1.0f, Format::fp8_e4m3, 3.0f).amax, 3);
 }
 
-// cases.md FP8-2: the amax of a window is the maximum over its micro-batches, 3, 10, 2, 1.
+// The amax of a window is the maximum over its micro-batches, 3, 10, 2, 1.
 TEST_F(Quantize, FP8_2_AmaxOfAWindow_IsTheLargestOfItsMicroBatches) {
   float amax = quantize({3, -1}, 1.0f, Format::fp8_e4m3).amax;
   for (const float magnitude : {-10.0f, 2.0f, 1.0f})
@@ -143,6 +144,60 @@ TEST_F(Quantize, FP8_2_AmaxOfAWindow_IsTheLargestOfItsMicroBatches) {
   EXPECT_EQ(quantize({10}, 448.0f / amax, Format::fp8_e4m3).counts[0], 0);
   EXPECT_EQ(quantize({10}, 448.0f / 1.0f, Format::fp8_e4m3).counts[0], 1);
   EXPECT_EQ(quantize({10}, 448.0f / 4.0f, Format::fp8_e4m3).counts[0], 1);
+}
+
+// Current scaling: the scale of the very values, kept where they give none.
+class CurrentQuantize : public testing::Test {
+ protected:
+  struct Result {
+    double scale;
+    std::vector<double> codes, counts, scale_counts;
+    double found_inf;
+  };
+  Result quantize(const std::vector<double>& x, double scale_before = 1) {
+    const Problem problem = quantize_current_problem(static_cast<std::int64_t>(x.size()), Format::fp32, Format::fp8_e4m3);
+    const auto after = run_on(*backend_, quantize_kernel(), problem, {x, {scale_before}, {}, {0, 0}, {0, 0}, control_with({})});
+    return {after[1][0], after[2], after[3], after[4], slot(after[5].data(), Slot::found_inf)};
+  }
+  std::unique_ptr<Backend> backend_ = make_cpu_backend(2);
+};
+
+TEST_F(CurrentQuantize, TheLargestValue_TakesTheLargestCode) {
+  for_each_target([&] {
+    std::vector<double> x(5000, 0.25);
+    x[4321] = -3.5;
+    const Result q = quantize(x);
+    EXPECT_EQ(q.scale, 128);
+    EXPECT_EQ(q.codes[4321], -448);
+    EXPECT_EQ(q.codes[0], 32);
+    EXPECT_EQ(q.counts, (std::vector<double>{0, 0}));
+    EXPECT_EQ(q.scale_counts, (std::vector<double>{0, 0}));
+  });
+}
+
+TEST_F(CurrentQuantize, FP8_1_ZeroTinyAndNonFiniteValues_KeepOrClampTheScale) {
+  const Result zeros = quantize({0, 0, 0}, 16);
+  EXPECT_EQ(zeros.scale, 16);
+  EXPECT_EQ(zeros.codes, (std::vector<double>{0, 0, 0}));
+  EXPECT_EQ(zeros.scale_counts, (std::vector<double>{1, 0}));
+  const Result tiny = quantize({1e-40, 0});
+  EXPECT_EQ(tiny.scale, std::numeric_limits<float>::max());
+  EXPECT_EQ(tiny.scale_counts, (std::vector<double>{0, 1}));
+  for (const double value : {HUGE_VAL, std::nan("")}) {
+    const Result broken = quantize({1, value}, 16);
+    EXPECT_EQ(broken.scale, 16);
+    EXPECT_EQ(broken.found_inf, 1);
+    EXPECT_EQ(broken.codes[0], 16);
+  }
+}
+
+TEST_F(CurrentQuantize, Mutant_TheScaleBeforeIsTaken_IsCaught) {
+  const Problem problem = quantize_current_problem(kTwoHundred, Format::fp32, Format::fp8_e4m3);
+  EXPECT_FALSE(check_mutant(*backend_, quantize_kernel(), problem, [](const Plan& sound, const Launch& launch) {
+                 const float before = *floats(launch, 1);
+                 sound.run(launch);
+                 *floats(launch, 1) = before;
+               }).pass);
 }
 
 TEST_F(Quantize, TheMutantsHarness_PassesWithoutADefect) {

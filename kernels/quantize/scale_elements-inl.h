@@ -39,7 +39,7 @@ HWY_INLINE std::int64_t scale_vectors(D d, const float* HWY_RESTRICT x, ScaleAt 
                                       float* HWY_RESTRICT y, std::int64_t begin, std::int64_t count, Findings& findings) {
   const hn::RebindToSigned<D> d_int;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto max_finite = hn::Set(d, t.max_finite), zero_up_to = hn::Set(d, t.rounds_to_zero);
+  const auto saturates_above = hn::Set(d, t.saturates_above), zero_up_to = hn::Set(d, t.rounds_to_zero);
   auto saturated = hn::Zero(d_int), flushed = hn::Zero(d_int);
   std::int64_t i = begin;
   for (; i + lanes <= count; i += lanes) {
@@ -48,7 +48,7 @@ HWY_INLINE std::int64_t scale_vectors(D d, const float* HWY_RESTRICT x, ScaleAt 
     const auto magnitude = hn::Abs(scaled);
     hn::StoreU(scaled, d, y + i);
     // A true lane is -1.
-    const auto is_saturated = hn::VecFromMask(d, hn::Gt(magnitude, max_finite));
+    const auto is_saturated = hn::VecFromMask(d, hn::Gt(magnitude, saturates_above));
     const auto is_flushed = hn::VecFromMask(d, hn::And(hn::Le(magnitude, zero_up_to), hn::Ne(value, hn::Zero(d))));
     saturated = hn::Sub(saturated, hn::BitCast(d_int, is_saturated));
     flushed = hn::Sub(flushed, hn::BitCast(d_int, is_flushed));

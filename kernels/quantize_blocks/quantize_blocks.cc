@@ -39,7 +39,7 @@ class QuantizeBlocksKernel final : public Kernel {
 
   void reference(const Problem& p, std::span<const RefOperand> o) const override {
     const BlockLayout s(p);
-    const RefFindings findings{o[BlockLayout::counts].data, o[BlockLayout::control].data};
+    const RefFindings findings{ScaleOrigin::own, o[BlockLayout::counts].data, o[BlockLayout::control].data};
     const std::int64_t lines = s.along_rows ? s.rows : s.width, length = s.along_rows ? s.width : s.rows;
     const auto element = [&](std::int64_t line, std::int64_t i) { return s.along_rows ? line * s.width + i : i * s.width + line; };
     for (std::int64_t line = 0; line < lines; ++line)

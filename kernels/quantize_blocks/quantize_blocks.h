@@ -4,9 +4,10 @@
 //
 // Operands: x[rows,width], codes[rows,width] (write), scale_inv (write): [rows, blocks of a row] or [blocks of a column, width],
 // fp32, or e8m0 for MXFP8; counts fp64[2], scale_counts fp64[2], control fp64 (read_write).
-// code = saturating encode of fp32(x · scale); value = fp32(decode(code) · scale_inv). counts[0] += values that saturated, [1] +=
-// values that became zero though x was not; scale_counts[0] += blocks whose amax gave no scale (zeros, non-finite), [1] += scales
-// clamped to the largest float32. A non-finite x sets control[found_inf] to 1.
+// code = saturating encode of fp32(x · scale); value = fp32(decode(code) · scale_inv). counts[0] += values that saturated by more
+// than the roundings of their own scale (infinities), [1] += values that became zero though x was not; scale_counts[0] += blocks
+// whose amax gave no scale (zeros, non-finite), [1] += scales clamped to the largest float32. A non-finite x sets
+// control[found_inf] to 1.
 // FLOPs (fp32): one per element, the multiplication by the scale.
 #pragma once
 

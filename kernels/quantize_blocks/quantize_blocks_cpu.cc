@@ -43,7 +43,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 /// One block that lies in a row, from element `first` of the tensor on.
 void quantize_in_row(const BlockLayout& s, const Tensors& t, std::int64_t first, std::int64_t count, std::int64_t scale_at,
                      Findings& findings) {
-  const Thresholds thresholds(s.code_format);
+  const Thresholds thresholds(s.code_format, ScaleOrigin::own);
   RowBuffer x_buffer, scaled;
   std::int32_t amax = 0;
   for_chunks(count, [&](std::int64_t at, std::int64_t n) {
@@ -70,7 +70,7 @@ Findings quantize_rows(const BlockLayout& s, const Tensors& t, std::int64_t begi
 
 /// Block `b` of the columns from `column` on.
 void quantize_stripe(const BlockLayout& s, const Tensors& t, std::int64_t b, std::int64_t column, Findings& findings) {
-  const Thresholds thresholds(s.code_format);
+  const Thresholds thresholds(s.code_format, ScaleOrigin::own);
   const std::int64_t count = std::min(kStripe, s.width - column);
   const std::int64_t begin = b * s.block, end = std::min(begin + s.block, s.rows);
   alignas(64) float x_buffer[kStripe], scaled[kStripe], scales[kStripe], inverses[kStripe];

@@ -67,6 +67,14 @@ TEST_F(QuantizeBlocks, FP8_1_TinyAndNonFiniteBlocks_AreCountedAndRaiseFoundInf) 
   EXPECT_EQ(quantize({1, 2}, {.rows = 1, .width = 2, .block = 2, .along_rows = true}).found_inf, 0);
 }
 
+// fp32(amax · fp32(448 / amax)) may come out a rounding above 448, which is no saturation.
+TEST_F(QuantizeBlocks, TheLargestValueOfABlock_IsNeverCountedAsSaturated) {
+  std::vector<double> x;
+  for (int i = 0; i < 4000; ++i) x.push_back(static_cast<float>(1 + i * 0.00037));
+  EXPECT_EQ(quantize(x, {.rows = 4000, .width = 1, .block = 1, .along_rows = true}).counts[0], 0);
+  EXPECT_EQ(quantize(x, {.rows = 1, .width = 4000, .block = 1, .along_rows = false}).counts[0], 0);
+}
+
 // Rows of a matrix and columns of its transpose are the same blocks.
 TEST_F(QuantizeBlocks, ColumnsOfTheTranspose_GiveTheSameCodesAndScales) {
   for (const std::int64_t block : {300, 128, 32}) {
