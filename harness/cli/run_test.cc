@@ -96,7 +96,7 @@ TEST_F(Run, DocumentHoldsEveryPart_AndKeepsItsPromises) {
 }
 
 TEST_F(Run, SkippedUpdates_AreCountedAndLeftOutOfTheTime) {
-  ASSERT_EQ(run("--updates 8 --budget 6s --parts steps --recipes fp16-master --init-scale 16777216 --out " + out.string()).exit_code, 0);
+  ASSERT_EQ(run("--updates 8 --budget 60s --parts steps --recipes fp16-master --init-scale 16777216 --out " + out.string()).exit_code, 0);
   const Json document = read_document(out);
   const Json& step = document.at("steps")[0];
   EXPECT_GT(step.at("clocks").at("updates_skipped"), 0);
@@ -129,7 +129,7 @@ TEST_F(Run, NUM3_EveryRecipeIsJudged_AndDiagnosticOnesShowTheirLoss) {
 }
 
 TEST_F(Run, LS2_OverflowAtTheFloor_EndsThatRecipe_AndTheOthersGoOn) {
-  const ProgramResult result = run("--updates 6 --budget 8s --parts steps --recipes fp16-master,bf16-master --init-scale 1099511627776 "
+  const ProgramResult result = run("--updates 6 --budget 60s --parts steps --recipes fp16-master,bf16-master --init-scale 1099511627776 "
                                    "--scale-floor 1099511627776 --scale-ceiling 1099511627776 --out " + out.string());
   EXPECT_EQ(result.exit_code, 1) << result.err;
   const Json document = read_document(out);
@@ -143,7 +143,7 @@ TEST_F(Run, LS2_OverflowAtTheFloor_EndsThatRecipe_AndTheOthersGoOn) {
 }
 
 TEST_F(Run, StaticLossScale_IsKept) {
-  ASSERT_EQ(run("--updates 5 --budget 6s --parts steps --recipes fp16-master --loss-scale 256 --growth-interval 1 --out " + out.string()).exit_code, 0);
+  ASSERT_EQ(run("--updates 5 --budget 60s --parts steps --recipes fp16-master --loss-scale 256 --growth-interval 1 --out " + out.string()).exit_code, 0);
   const Json scale = read_document(out).at("steps")[0].at("numerics").at("scale");
   EXPECT_EQ(scale.at("initial"), 256);
   EXPECT_EQ(scale.at("final"), 256);
@@ -151,7 +151,7 @@ TEST_F(Run, StaticLossScale_IsKept) {
 }
 
 TEST_F(Run, SeveralMicroBatches_CarryFp32Gradients) {
-  ASSERT_EQ(run("--micro-batch 1 --updates 5 --budget 6s --parts steps --recipes bf16-master --out " + out.string()).exit_code, 0);
+  ASSERT_EQ(run("--micro-batch 1 --updates 5 --budget 60s --parts steps --recipes bf16-master --out " + out.string()).exit_code, 0);
   const Json document = read_document(out);
   const Json& step = document.at("steps")[0];
   EXPECT_EQ(step.at("micro_batches"), 2);
@@ -160,7 +160,7 @@ TEST_F(Run, SeveralMicroBatches_CarryFp32Gradients) {
 
 TEST_F(Run, ParametersThatAreNotFinite_FailTheRecipe_AndAreAFinding) {
   // A learning rate beyond fp32 makes every parameter infinite: the recipes fail with a reason, the document stays valid.
-  const ProgramResult result = run("--updates 12 --budget 8s --parts steps --recipes fp32,fp16-pure --lr 1e39 --out " + out.string());
+  const ProgramResult result = run("--updates 12 --budget 60s --parts steps --recipes fp32,fp16-pure --lr 1e39 --out " + out.string());
   EXPECT_EQ(result.exit_code, 1) << result.err;
   const Json document = read_document(out);
   EXPECT_TRUE(validate_document(document).empty());
