@@ -8,6 +8,7 @@
 
 #include "harness/numeric/format.h"
 #include "kernels/control.h"
+#include "kernels/kernel.h"
 #include "kernels/quantize/scale_rules.h"
 
 namespace mixroof {
@@ -79,6 +80,9 @@ struct RefFindings {
  private:
   static double round_to_code(Format codes, double scaled);
 };
+
+/// Implementation::supports of CPU kernels that quantize operand 0: from fp32, fp16 or bf16.
+Support supports_quantizing(const Problem& problem, const DeviceFacts& facts);
 
 /// The larger magnitude; a NaN wins over everything, so that it cannot hide behind a later value.
 double larger_magnitude(double amax, double value);

@@ -123,16 +123,10 @@ class QuantizePlan : public Plan {
   bool accumulate_;
 };
 
-Support supports(const Problem& problem, const DeviceFacts&) {
-  const Format x = problem.formats[0];
-  if (x == Format::fp32 || is_16_bit(x)) return {};
-  return Support::no(fmt::format("cannot quantize from {}; use fp32, fp16 or bf16", name(x)));
-}
-
 }  // namespace
 
 std::span<const Implementation> quantize_cpu() {
-  static constexpr Implementation kTable[] = {{"quantize", "cpu", "mixroof", supports, prepare_plan<QuantizePlan>}};
+  static constexpr Implementation kTable[] = {{"quantize", "cpu", "mixroof", supports_quantizing, prepare_plan<QuantizePlan>}};
   return kTable;
 }
 

@@ -155,17 +155,11 @@ class QuantizeBlocksPlan : public Plan {
   BlockLayout shape_;
 };
 
-Support supports(const Problem& problem, const DeviceFacts&) {
-  const Format x = problem.formats[0];
-  if (x == Format::fp32 || is_16_bit(x)) return {};
-  return Support::no(fmt::format("cannot quantize from {}; use fp32, fp16 or bf16", name(x)));
-}
-
 }  // namespace
 
 std::span<const Implementation> quantize_blocks_cpu() {
   static constexpr Implementation kTable[] = {
-      {"quantize_blocks", "cpu", "mixroof", supports, prepare_plan<QuantizeBlocksPlan>}};
+      {"quantize_blocks", "cpu", "mixroof", supports_quantizing, prepare_plan<QuantizeBlocksPlan>}};
   return kTable;
 }
 
