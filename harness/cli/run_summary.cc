@@ -217,8 +217,12 @@ std::string kernel_rate(const Json& row) {
   const double time = number(row, "/time_s/median");
   double flops = 0;
   for (const auto& [format, count] : at(row, "/flops/useful").items()) flops += count.get<double>();
-  if (text(row, "/roof/bound") == "compute") return flop_rate_text(flops / time);
-  return byte_rate_text((number(row, "/bytes/read") + number(row, "/bytes/written")) / time);
+  const double bytes = number(row, "/bytes/read") + number(row, "/bytes/written");
+  // Without ceilings the intensity tells: a copy moves bytes, a product computes.
+  constexpr double kComputes = 8;  // FLOPs a byte
+  const std::string bound = text(row, "/roof/bound");
+  if (bound == "compute" || (bound == "-" && flops > kComputes * bytes)) return flop_rate_text(flops / time);
+  return byte_rate_text(bytes / time);
 }
 
 std::string shape_text(const Json& row) {
