@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "harness/cli/explain/fp8_outlier.h"
 #include "harness/cli/explain/topic.h"
 #include "harness/execute/kernel_check.h"
 #include "kernels/control.h"
@@ -39,7 +40,7 @@ Section scale_sizes(Workbench& bench) {
                {"flushed", Align::right},
                {"L2 error", Align::right}});
   for (const Choice& choice : kChoices) {
-    const ScaleChoice got = quantize_normals(bench, kCount, choice.factor);
+    const ScaledNormals got = quantize_normals(bench, kCount, choice.factor);
     table.add_row({choice.text, fmt::format("{:.4g}", got.scale), number(got.saturated), number(got.flushed),
                    fmt::format("{:.3g} %", 100 * got.relative_error)});
   }
@@ -139,11 +140,23 @@ Section saturation(Workbench& bench) {
           .note = "What is not finite raises found_inf and skips the update, although it saturates."};
 }
 
+Section shared_scales(Workbench& bench) {
+  constexpr double kOutlier = 1e5;
+  Table table({{"a scale is shared by"}, {"scales", Align::right}, {"L2 error of the others", Align::right}, {"flushed", Align::right}});
+  for (const SharedScale& shared : share_scales(bench, kOutlier))
+    table.add_row({shared.text, number(static_cast<double>(shared.scales)), fmt::format("{:.3g} %", 100 * shared.relative_error),
+                   number(shared.flushed)});
+  return {.title = "8 x 256 normal values in E4M3, one of them replaced by 100,000",
+          .text = "Recipes fp8-current, fp8-channel, fp8-block and mxfp8.",
+          .table = table,
+          .note = "An outlier costs those that share its scale; smaller blocks confine it, for more scales to store and apply."};
+}
+
 Page page() {
   Workbench bench;
   return {.summary = "FP8: E4M3 spans 2^-9 to 448, E5M2 2^-16 to 57344; a scale for each tensor moves its values there.",
           .sections = {scale_sizes(bench), amax_of_a_window(bench), delayed_and_current(bench), odd_amaxes(bench),
-                       saturation(bench)},
+                       shared_scales(bench), saturation(bench)},
           .rule = "scale = largest finite value / amax, with the amax of a window taken over all of its micro-batches; an amax "
                   "of zero, infinity or NaN keeps the scale. Saturate rather than overflow, and count what saturated and what "
                   "became zero."};
@@ -209,7 +222,7 @@ std::vector<ScaledWindow> follow_scales(Workbench& bench, const Values& amaxes) 
   return windows;
 }
 
-ScaleChoice quantize_normals(Workbench& bench, std::int64_t count, double factor) {
+ScaledNormals quantize_normals(Workbench& bench, std::int64_t count, double factor) {
   const Problem problem = quantize_problem(count, Format::fp32, Format::fp8_e4m3, false);
   const Values x = make_inputs(quantize_kernel(), problem, /*seed=*/1)[0];
   const double amax = quantize(bench, Format::fp8_e4m3, x, 1).amax;

@@ -31,10 +31,10 @@ struct ScaledWindow {
 std::vector<ScaledWindow> follow_scales(Workbench& bench, const Values& amaxes);
 
 /// `count` normal values quantized to E4M3 with a scale `factor` times 448 / amax.
-struct ScaleChoice {
+struct ScaledNormals {
   double scale, saturated, flushed;
   double relative_error;  // L2
 };
-ScaleChoice quantize_normals(Workbench& bench, std::int64_t count, double factor);
+ScaledNormals quantize_normals(Workbench& bench, std::int64_t count, double factor);
 
 }  // namespace mixroof::cli

@@ -1,4 +1,5 @@
 #include "harness/cli/explain/fp8.h"
+#include "harness/cli/explain/fp8_outlier.h"
 
 #include <gtest/gtest.h>
 
@@ -52,7 +53,7 @@ TEST(ExplainFp8, FP8_2_TheAmaxOfAWindow_IsItsMaximum) {
 
 TEST(ExplainFp8, AScaleTooLarge_SaturatesAndOneTooSmall_Flushes) {
   Workbench bench;
-  const ScaleChoice right = quantize_normals(bench, 1000, 1), large = quantize_normals(bench, 1000, 64),
+  const ScaledNormals right = quantize_normals(bench, 1000, 1), large = quantize_normals(bench, 1000, 64),
                     small = quantize_normals(bench, 1000, 0x1p-16);
   EXPECT_EQ(right.saturated + right.flushed, 0);
   EXPECT_LT(right.relative_error, 0.04);
@@ -72,6 +73,23 @@ TEST(ExplainFp8, DelayedScaling_SaturatesWhenATensorGrows_CurrentScalingDoesNot)
   EXPECT_EQ(windows[2].delayed_saturated, 0);
   EXPECT_EQ(windows[6].delayed_scale, 56);  // the second 8 is the fourth of the last four
   for (const ScaledWindow& w : windows) EXPECT_EQ(w.current_saturated, 0);
+}
+
+TEST(ExplainFp8, AnOutlier_CostsThoseThatShareItsScale) {
+  Workbench bench;
+  const std::vector<SharedScale> shared = share_scales(bench, 1e5);
+  ASSERT_EQ(shared.size(), 4u);
+  EXPECT_EQ(shared[0].scales, 1);
+  EXPECT_EQ(shared[1].scales, 8);
+  EXPECT_EQ(shared[2].scales, 16);
+  EXPECT_EQ(shared[3].scales, 64);
+  EXPECT_GT(shared[0].relative_error, 0.1);
+  for (std::size_t i = 1; i < shared.size(); ++i) {
+    EXPECT_LT(shared[i].relative_error, shared[i - 1].relative_error);
+    EXPECT_LE(shared[i].flushed, shared[i - 1].flushed);
+  }
+  // Without one they all do alike.
+  for (const SharedScale& even : share_scales(bench, 0.5)) EXPECT_LT(even.relative_error, 0.04);
 }
 
 }  // namespace
