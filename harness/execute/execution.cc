@@ -201,8 +201,7 @@ void Execution::write_inputs(const MicroBatch& m) {
 }
 
 UpdateTimes Execution::run_update(const Window& window) {
-  window_tokens_ = static_cast<double>(effective_tokens(window));
-  set_slot(Slot::effective_tokens, window_tokens_);
+  set_slot(Slot::effective_tokens, static_cast<double>(effective_tokens(window)));
   marked_.clear();
   for (std::size_t i = 0; i < window.size(); ++i) {
     write_inputs(window[i]);
@@ -226,14 +225,15 @@ UpdateOutcome Execution::outcome() const {
   const auto whole = [&](Slot s) { return static_cast<std::int64_t>(at(s)); };
   UpdateOutcome o;
   o.applied = at(Slot::apply) != 0;
-  o.loss = window_tokens_ > 0 ? at(Slot::loss_sum) / window_tokens_ : std::numeric_limits<double>::quiet_NaN();
+  const double tokens = at(Slot::effective_tokens);
+  o.loss = tokens > 0 ? at(Slot::loss_sum) / tokens : std::numeric_limits<double>::quiet_NaN();
   o.grad_norm = at(Slot::grad_norm);
   o.clip_coefficient = at(Slot::clip_coefficient);
   o.learning_rate = at(Slot::learning_rate);
   o.loss_scale_used = at(Slot::scale_used);
   o.loss_scale = at(Slot::loss_scale);
   // advance has cleared the flag: a skipped window with tokens was skipped for it.
-  o.found_inf = !o.applied && window_tokens_ > 0;
+  o.found_inf = !o.applied && tokens > 0;
   o.state_nonfinite = at(Slot::state_nonfinite) != 0;
   o.scale_exhausted = at(Slot::scale_exhausted) != 0;
   o.attempted = whole(Slot::updates_attempted);

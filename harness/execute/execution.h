@@ -118,7 +118,6 @@ class Execution {
   void* arena_ = nullptr;
   OpObserver* observer_ = nullptr;
   std::vector<Phase> marked_;     // phase that starts at mark i
-  double window_tokens_ = 0;
 };
 
 }  // namespace mixroof

@@ -120,6 +120,14 @@ void remove_other_tensors(const fs::path& folder, const std::string& current, co
   }
 }
 
+/// A name that no file has: what state.json names stays whole until the next state.json is there.
+std::string unused_tensors_file(const fs::path& folder, std::int64_t update) {
+  std::string name = fmt::format("{}{}{}", kTensorsStem, update, kTensorsEnding);
+  for (int again = 2; fs::exists(folder / name); ++again)
+    name = fmt::format("{}{}-{}{}", kTensorsStem, update, again, kTensorsEnding);
+  return name;
+}
+
 // ---- restoring
 
 /// Where a tensor of the program comes from in another recipe's file.
@@ -241,7 +249,7 @@ void save_training_state(const fs::path& folder, TrainingState state, const Exec
   const auto source = [&](std::size_t tensor, std::int64_t offset, std::span<unsigned char> out) {
     backend.copy(out.data(), static_cast<const unsigned char*>(execution.data(ids[tensor])) + offset, static_cast<std::int64_t>(out.size()));
   };
-  state.tensors_file = fmt::format("{}{}{}", kTensorsStem, state.update, kTensorsEnding);
+  state.tensors_file = unused_tensors_file(folder, state.update);
   const WrittenFile written = write_safetensors(folder / state.tensors_file, tensors,
                                                 {{"recipe", state.recipe}, {"update", std::to_string(state.update)}}, source);
   state.tensors_bytes = written.bytes;

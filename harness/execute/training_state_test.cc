@@ -144,6 +144,16 @@ TEST_F(TrainingStates, ANewSave_ReplacesTheOldFiles_ButTheOneToKeep) {
   EXPECT_EQ(names, (std::set<std::string>{"state.json", "tensors-1.safetensors", "tensors-3.safetensors"}));
 }
 
+TEST_F(TrainingStates, ASaveAtTheSameUpdate_LeavesTheOldFileWholeUntilTheNewJsonIsThere) {
+  const auto execution = start("fp32", 1);
+  train(*execution, 1, 1);
+  save_training_state(folder_, state_of(*execution), *execution);
+  const std::string first = load_training_state(folder_).tensors_file;
+  save_training_state(folder_, state_of(*execution), *execution);
+  EXPECT_NE(load_training_state(folder_).tensors_file, first);
+  EXPECT_FALSE(fs::exists(folder_ / first));
+}
+
 TEST_F(TrainingStates, Converted_ParametersComeFromTheMaster_ScaleAndClocksFollowTheRule) {
   const auto bf16 = start("bf16-master", 1);
   train(*bf16, 1, 3);
@@ -205,10 +215,11 @@ TEST_F(TrainingStates, DamagedStates_AreRefusedWithFileKeyAndValues) {
   edit_json("{", "");
   EXPECT_THAT(refusal(), HasSubstr("is no JSON"));
   save();
-  const fs::path tensors = folder_ / load_training_state(folder_).tensors_file;
+  fs::path tensors = folder_ / load_training_state(folder_).tensors_file;
   fs::resize_file(tensors, fs::file_size(tensors) - 4);
   EXPECT_THAT(refusal(), HasSubstr(tensors.string()));
   save();
+  tensors = folder_ / load_training_state(folder_).tensors_file;
   std::fstream damage(tensors, std::ios::in | std::ios::out | std::ios::binary);
   damage.seekp(-1, std::ios::end);
   damage.put('\x55');
