@@ -127,6 +127,21 @@ void NumericsPass::observe_end(const StepRecord& record, Execution& execution) {
   }
 }
 
+void NumericsPass::start_again(const StepRecord& record, NumericEvidence& evidence,
+                               const std::function<void(Execution&)>& body) {
+  try {
+    StepRecord unused;
+    unused.recipe = record.recipe;
+    const std::unique_ptr<Execution> execution =
+        open_execution(config_, backend_, initial_parameters(config_.model, config_.seed), unused);
+    body(*execution);
+    if (!evidence.fp8) evidence.fp8 = read_fp8_counts(*execution);
+  } catch (const Error& error) {
+    evidence.not_compared = error.what();
+    if (!evidence.nonfinite_reason.empty()) evidence.nonfinite_reason = error.what();
+  }
+}
+
 void NumericsPass::observe_start(const StepRecord& record) {
   if (record.loss.empty() || record.status == Status::not_supported || record.status == Status::out_of_memory) return;
   NumericEvidence& evidence = evidence_[record.recipe->name];
@@ -138,45 +153,55 @@ void NumericsPass::observe_start(const StepRecord& record) {
   }
   if (!evidence.comparisons.empty() && !has_time(evidence)) return;
   if (events_.show) events_.show(fmt::format("numerics at the start, {}", record.recipe->name), 0, 0);
-  try {
-    StepRecord unused;
-    unused.recipe = record.recipe;
-    const std::unique_ptr<Execution> execution =
-        open_execution(config_, backend_, initial_parameters(config_.model, config_.seed), unused);
-    replay(record, *execution, watch, evidence);
-    if (!evidence.fp8) evidence.fp8 = read_fp8_counts(*execution);
-  } catch (const Error& error) {
-    evidence.not_compared = error.what();
-    if (!evidence.nonfinite_reason.empty()) evidence.nonfinite_reason = error.what();
-  }
+  start_again(record, evidence, [&](Execution& execution) { compare_from_start(record, execution, watch, evidence); });
 }
 
-void NumericsPass::replay(const StepRecord& record, Execution& execution, Stopwatch& watch, NumericEvidence& evidence) {
+void NumericsPass::compare_from_start(const StepRecord& record, Execution& execution, Stopwatch& watch,
+                                      NumericEvidence& evidence) {
   const std::int64_t first = execution.outcome().attempted + 1,
                      last = first + static_cast<std::int64_t>(record.loss.size()) - 1;
   const std::set<std::int64_t> wanted = updates_to_compare(record, first, last, !evidence.comparisons.empty());
-  if (wanted.empty()) evidence.not_compared = "no update was applied";
-  const std::int64_t broken = first_broken_update(record), last_wanted = wanted.empty() ? 0 : *wanted.rbegin();
-  for (std::int64_t update = first; update <= std::max(last_wanted, broken) && !events_.stopped(); ++update) {
+  if (wanted.empty()) {
+    evidence.not_compared = "no update was applied";
+    return;
+  }
+  const std::int64_t broken = first_broken_update(record);
+  for (std::int64_t update = first; update <= *wanted.rbegin() && !events_.stopped(); ++update) {
     watch.update();
-    const bool is_needed = evidence.comparisons.empty() && update <= last_wanted;
-    if (!is_needed && spent_s_ >= budget_s_) {
-      if (update <= last_wanted) evidence.not_compared = kNoTime;
-      return;
-    }
+    if (!evidence.comparisons.empty() && !has_time(evidence)) return;
     if (wanted.contains(update)) {
       compare(*record.recipe, execution, evidence);
     } else if (update == broken) {
-      evidence.first_nonfinite = find_first_nonfinite(execution, next_window(execution));
+      replay_to(broken, execution, watch, evidence);
     } else {
       execution.run_update(next_window(execution));
     }
   }
-  if (broken > 0 && !events_.stopped())
-    evidence.nonfinite_reason =
-        evidence.first_nonfinite
-            ? ""
-            : fmt::format("update {} was not finite when it was timed and is finite when it is repeated", broken);
+}
+
+void NumericsPass::locate_nonfinite(const StepRecord& record) {
+  const auto found = evidence_.find(record.recipe->name);
+  if (found == evidence_.end() || found->second.nonfinite_reason.empty() || events_.stopped()) return;
+  NumericEvidence& evidence = found->second;
+  Stopwatch watch(spent_s_);
+  // Without any other evidence the search goes on whatever the budget.
+  if (!evidence.comparisons.empty() && spent_s_ >= budget_s_) return;
+  if (events_.show) events_.show(fmt::format("searching the overflow, {}", record.recipe->name), 0, 0);
+  start_again(record, evidence,
+              [&](Execution& execution) { replay_to(first_broken_update(record), execution, watch, evidence); });
+}
+
+void NumericsPass::replay_to(std::int64_t broken, Execution& execution, Stopwatch& watch, NumericEvidence& evidence) {
+  while (execution.outcome().attempted + 1 < broken) {
+    watch.update();
+    if (events_.stopped() || (!evidence.comparisons.empty() && spent_s_ >= budget_s_)) return;
+    execution.run_update(next_window(execution));
+  }
+  evidence.first_nonfinite = find_first_nonfinite(execution, next_window(execution));
+  evidence.nonfinite_reason =
+      evidence.first_nonfinite
+          ? ""
+          : fmt::format("update {} was not finite when it was timed and is finite when it is repeated", broken);
 }
 
 }  // namespace mixroof

@@ -3,6 +3,7 @@
 // Whatever the budget, each recipe is compared once: at the end of its updates, or at the start when it cannot go on.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -36,8 +37,11 @@ class NumericsPass {
 
   /// Compares the next update of an execution whose updates have been timed.
   void observe_end(const StepRecord& record, Execution& execution);
-  /// Trains the recipe anew up to its first settled update, which is compared, and up to the first that was not finite.
+  /// Trains the recipe anew up to its first settled update, which is compared.
   void observe_start(const StepRecord& record);
+  /// Trains the recipe anew up to the first update that was not finite, unless it has been seen. To be called when every
+  /// recipe has been compared: it can take as many updates as were timed.
+  void locate_nonfinite(const StepRecord& record);
 
   /// Null for a recipe that was not looked at.
   const NumericEvidence* find(const Recipe& recipe) const;
@@ -46,7 +50,10 @@ class NumericsPass {
   class Stopwatch;
   /// Throws Error when FP32 cannot be there beside it.
   void compare(const Recipe& recipe, Execution& execution, NumericEvidence& evidence);
-  void replay(const StepRecord& record, Execution& execution, Stopwatch& watch, NumericEvidence& evidence);
+  /// Runs `body` on the recipe at the start of training; what does not fit or is not supported goes into the evidence.
+  void start_again(const StepRecord& record, NumericEvidence& evidence, const std::function<void(Execution&)>& body);
+  void compare_from_start(const StepRecord& record, Execution& execution, Stopwatch& watch, NumericEvidence& evidence);
+  void replay_to(std::int64_t broken, Execution& execution, Stopwatch& watch, NumericEvidence& evidence);
   bool has_time(NumericEvidence& evidence) const;
   Window next_window(const Execution& execution) const;
 

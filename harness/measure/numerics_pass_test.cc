@@ -39,6 +39,7 @@ class NumericsPassTest : public testing::Test {
         }};
     steps = run_steps(config, data, *backend, options, events, [](const std::vector<StepRecord>&) {});
     for (const StepRecord& step : steps) pass->observe_start(step);
+    for (const StepRecord& step : steps) pass->locate_nonfinite(step);
   }
   const NumericEvidence& evidence(std::size_t step) const { return *pass->find(*steps[step].recipe); }
 
