@@ -157,6 +157,7 @@ TEST_F(SavedState, WhatCannotGoOn_IsRefusedWithBothValues) {
   EXPECT_THAT(refused("--updates 8 --schedule cosine" + load), HasSubstr("--schedule"));
   EXPECT_THAT(refused("--updates 8 --recipes fp32 --load-state " + (folder_ / "nowhere").string()), HasSubstr("holds no saved training state"));
   EXPECT_THAT(refused("--updates 8 --recipes fp32 --save-every 2"), HasSubstr("needs --save-state"));
+  EXPECT_THAT(refused("--updates 8 --recipes fp32 --save-state /proc/mixroof"), HasSubstr("cannot write to /proc/mixroof/fp32"));
   EXPECT_THAT(refused("--updates 8 --recipes fp32 --save-state x --save-every -1"), HasSubstr("--save-every -1"));
   std::ofstream(fs::path(states) / "fp32" / "state.json", std::ios::app) << "x";
   EXPECT_THAT(refused("--updates 8" + load), HasSubstr("is no JSON"));

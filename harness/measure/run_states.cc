@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cerrno>
 
+#include "harness/atomic_file.h"
 #include "harness/measure/tool_facts.h"
 
 namespace mixroof {
@@ -53,6 +55,7 @@ std::vector<std::string> recipes_in(const fs::path& folder) {
 }  // namespace
 
 RunStates::RunStates(const RunConfig& config, const TokenData& data) : config_(config), workload_(workload_of(config, data)) {
+  make_folders();
   if (config.load_state.empty()) return;
   bool any_left = false;
   for (const Recipe* recipe : config.recipes) {
@@ -76,6 +79,18 @@ RunStates::~RunStates() {
     if (saved != saved_.end() && saved->second != loaded.state.update &&
         fs::equivalent(loaded.folder, fs::path(config_.save_state) / recipe->name, ignored))
       fs::remove(loaded.folder / loaded.state.tensors_file, ignored);
+  }
+}
+
+void RunStates::make_folders() const {
+  if (config_.save_state.empty()) return;
+  for (const Recipe* recipe : config_.recipes) {
+    const fs::path folder = fs::path(config_.save_state) / recipe->name;
+    std::error_code error;
+    fs::create_directories(folder, error);
+    if (!error && !AtomicFile(folder / "probe").is_open()) error = std::error_code(errno, std::generic_category());
+    if (error)
+      throw UsageError(fmt::format("--save-state {}: cannot write to {}: {}", config_.save_state, folder.string(), error.message()));
   }
 }
 

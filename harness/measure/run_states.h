@@ -15,7 +15,8 @@ namespace mixroof {
 class RunStates {
  public:
   /// Reads and checks what `config` wants loaded. Throws UsageError when a state is missing, damaged, of another workload (the
-  /// first difference named with both values), or stands at or beyond config.updates for every recipe.
+  /// first difference named with both values), or stands at or beyond config.updates for every recipe; and when a folder to
+  /// save in cannot be written, which must not be learnt after the training.
   RunStates(const RunConfig& config, const TokenData& data);
   ~RunStates();
 
@@ -32,6 +33,7 @@ class RunStates {
   void at_end(const StepRecord& record, const Execution& execution);
 
  private:
+  void make_folders() const;
   void load(const Recipe& recipe);
   void check_workload(const std::filesystem::path& folder, const TrainingState& state) const;
   void save(const StepRecord& record, const Execution& execution);
