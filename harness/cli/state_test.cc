@@ -1,5 +1,5 @@
-// Training state as a user saves and loads it: interrupted runs go on bit for bit, killed ones too, and what cannot be loaded is
-// refused before anything is measured.
+// Training state as a user saves and loads it: interrupted runs go on bit for bit, killed ones too, and what cannot be
+// loaded is refused before anything is measured.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,10 +27,12 @@ class SavedState : public testing::Test {
   void SetUp() override { fs::create_directories(folder_); }
   void TearDown() override { fs::remove_all(folder_); }
 
-  /// A scale that overflows at first, so that the scaler's state matters; one processor, which needs no waiting for another.
+  /// A scale that overflows at first, so that the scaler's state matters; one processor, which needs no waiting for
+  /// another.
   std::string command(const std::string& options) const {
     return "cpu=$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//'); exec taskset -c $cpu " + std::string(MIXROOF_PROGRAM) +
-           " run --model gpt2-tiny --seq 16 --tokens-per-update 32 --parts steps --budget 60s --init-scale 1048576 --out " +
+           " run --model gpt2-tiny --seq 16 --tokens-per-update 32 --parts steps --budget 60s --init-scale 1048576 "
+           "--out " +
            out_.string() + " " + options;
   }
   ProgramResult run(const std::string& options) const { return run_program(command(options)); }
@@ -58,12 +60,16 @@ class SavedState : public testing::Test {
       EXPECT_EQ(got.at("tensors").at("sha256"), expected.at("tensors").at("sha256")) << recipe;
     }
   }
-  /// Two fresh processes may choose other implementations by timing: every training goes on from one first update, which holds
-  /// the choices.
+  /// Two fresh processes may choose other implementations by timing: every training goes on from one first update,
+  /// which holds the choices.
   void run_whole() const {
-    ASSERT_EQ(run(fmt::format("--updates 1 --recipes {} --save-state {}", all_recipes(), (folder_ / "first").string())).exit_code, 0);
+    ASSERT_EQ(run(fmt::format("--updates 1 --recipes {} --save-state {}", all_recipes(), (folder_ / "first").string()))
+                  .exit_code,
+              0);
     ASSERT_EQ(run(fmt::format("--updates {} --recipes {} --load-state {} --save-state {}", kUpdates, all_recipes(),
-                              (folder_ / "first").string(), (folder_ / "whole").string())).exit_code, 0);
+                              (folder_ / "first").string(), (folder_ / "whole").string()))
+                  .exit_code,
+              0);
     EXPECT_GT(state("whole", "fp16-master").at("clocks").at("updates_skipped"), 0) << "the scaler has work";
   }
 
@@ -74,8 +80,12 @@ class SavedState : public testing::Test {
 TEST_F(SavedState, StoppedAndResumed_GivesTheSameBits_AndTheDocumentSaysSo) {
   run_whole();
   const std::string in_two = (folder_ / "in_two").string();
-  ASSERT_EQ(run(fmt::format("--updates 5 --recipes {} --load-state {} --save-state {}", all_recipes(), (folder_ / "first").string(), in_two)).exit_code, 0);
-  const ProgramResult result = run(fmt::format("--updates {} --recipes {} --load-state {} --save-state {}", kUpdates, all_recipes(), in_two, in_two));
+  ASSERT_EQ(run(fmt::format("--updates 5 --recipes {} --load-state {} --save-state {}", all_recipes(),
+                            (folder_ / "first").string(), in_two))
+                .exit_code,
+            0);
+  const ProgramResult result = run(fmt::format("--updates {} --recipes {} --load-state {} --save-state {}", kUpdates,
+                                               all_recipes(), in_two, in_two));
   ASSERT_EQ(result.exit_code, 0) << result.err;
   expect_same_training("in_two");
   const Json document = read_document(out_);
@@ -83,7 +93,8 @@ TEST_F(SavedState, StoppedAndResumed_GivesTheSameBits_AndTheDocumentSaysSo) {
   for (const Json& step : document.at("steps")) {
     EXPECT_EQ(step.at("resumed").at("from_update"), 5);
     EXPECT_TRUE(step.at("resumed").at("conversions").empty());
-    EXPECT_EQ(step.at("numerics").at("loss").size(), static_cast<std::size_t>(kUpdates)) << "of all updates, not of this run's";
+    EXPECT_EQ(step.at("numerics").at("loss").size(), static_cast<std::size_t>(kUpdates))
+        << "of all updates, not of this run's";
     EXPECT_EQ(step.at("clocks").at("updates_attempted"), kUpdates);
     EXPECT_LE(step.at("time_s").at("n").get<int>(), kUpdates - 5);
   }
@@ -104,12 +115,14 @@ TEST_F(SavedState, KilledAtRandomMoments_AndResumed_GivesTheSameBits) {
       bool all_done = true;
       for (const std::string& recipe : kRecipes) all_done = all_done && state(name, recipe).at("update") == kUpdates;
       if (all_done) break;
-      const std::string options = fmt::format("--updates {} --recipes {} --load-state {} --save-state {} --save-every 1", kUpdates,
-                                              all_recipes(), states.string(), states.string());
+      const std::string options =
+          fmt::format("--updates {} --recipes {} --load-state {} --save-state {} --save-every 1", kUpdates,
+                      all_recipes(), states.string(), states.string());
       // The first attempts are cut soon; later ones get longer, so that each seed ends.
       const double most_s = 0.15 + 0.05 * attempt;
       const double delay_s = std::uniform_real_distribution<double>(0.02, most_s)(random);
-      const std::string killing = fmt::format("( {} ) & p=$!; sleep {:.3f}; kill -9 $p 2>/dev/null; wait $p", command(options), delay_s);
+      const std::string killing =
+          fmt::format("( {} ) & p=$!; sleep {:.3f}; kill -9 $p 2>/dev/null; wait $p", command(options), delay_s);
       const int exit_code = run_program(killing).exit_code;
       killed += exit_code == 128 + 9;
       ASSERT_TRUE(exit_code == 128 + 9 || exit_code == 0) << exit_code;
@@ -122,22 +135,27 @@ TEST_F(SavedState, KilledAtRandomMoments_AndResumed_GivesTheSameBits) {
 
 TEST_F(SavedState, AnInterrupt_SavesTheStateOfItsMoment) {
   const fs::path states = folder_ / "interrupted";
-  const std::string options = fmt::format("--updates 1000000 --recipes fp32,fp16-master --save-state {}", states.string());
-  const std::string interrupting = fmt::format("( {} ) & p=$!; i=0; until grep -q '\"loss\"' {} 2>/dev/null || [ $i -ge 600 ]; do "
-                                               "i=$((i+1)); sleep 0.1; done; kill -INT $p; wait $p", command(options), out_.string());
+  const std::string options =
+      fmt::format("--updates 1000000 --recipes fp32,fp16-master --save-state {}", states.string());
+  const std::string interrupting = fmt::format(
+      "( {} ) & p=$!; i=0; until grep -q '\"loss\"' {} 2>/dev/null || [ $i -ge 600 ]; do "
+      "i=$((i+1)); sleep 0.1; done; kill -INT $p; wait $p",
+      command(options), out_.string());
   EXPECT_EQ(run_program(interrupting).exit_code, 130);
   const Json fp32 = state("interrupted", "fp32");
   EXPECT_GT(fp32.at("update"), 0);
   EXPECT_EQ(fp32.at("update"), state("interrupted", "fp16-master").at("update"));
   const int next = fp32.at("update").get<int>() + 3;
-  EXPECT_EQ(run(fmt::format("--updates {} --recipes fp32,fp16-master --load-state {}", next, states.string())).exit_code, 0);
+  EXPECT_EQ(
+      run(fmt::format("--updates {} --recipes fp32,fp16-master --load-state {}", next, states.string())).exit_code, 0);
 }
 
 TEST_F(SavedState, OneRecipesState_IsConvertedIntoOthers) {
   const std::string states = (folder_ / "one").string();
   ASSERT_EQ(run("--updates 4 --recipes bf16-master --save-state " + states).exit_code, 0);
   EXPECT_TRUE(read_document(out_).at("steps")[0].at("resumed").is_null());
-  EXPECT_THAT(refused("--updates 8 --recipes fp16-pure --load-state " + states), testing::AllOf(HasSubstr("fp16-pure"), HasSubstr("bf16-master")));
+  EXPECT_THAT(refused("--updates 8 --recipes fp16-pure --load-state " + states),
+              testing::AllOf(HasSubstr("fp16-pure"), HasSubstr("bf16-master")));
   ASSERT_EQ(run("--updates 8 --recipes fp32,fp16-pure,mxfp8 --load-state " + states + "/bf16-master").exit_code, 0);
   for (const Json& step : read_document(out_).at("steps")) {
     EXPECT_EQ(step.at("resumed").at("recipe"), "bf16-master");
@@ -155,9 +173,11 @@ TEST_F(SavedState, WhatCannotGoOn_IsRefusedWithBothValues) {
   EXPECT_THAT(refused("--updates 8 --lr 0.01" + load), testing::AllOf(HasSubstr("--lr 0.0003"), HasSubstr("0.01")));
   EXPECT_THAT(refused("--updates 8 --seed 2" + load), HasSubstr("data sha256"));
   EXPECT_THAT(refused("--updates 8 --schedule cosine" + load), HasSubstr("--schedule"));
-  EXPECT_THAT(refused("--updates 8 --recipes fp32 --load-state " + (folder_ / "nowhere").string()), HasSubstr("holds no saved training state"));
+  EXPECT_THAT(refused("--updates 8 --recipes fp32 --load-state " + (folder_ / "nowhere").string()),
+              HasSubstr("holds no saved training state"));
   EXPECT_THAT(refused("--updates 8 --recipes fp32 --save-every 2"), HasSubstr("needs --save-state"));
-  EXPECT_THAT(refused("--updates 8 --recipes fp32 --save-state /proc/mixroof"), HasSubstr("cannot write to /proc/mixroof/fp32"));
+  EXPECT_THAT(refused("--updates 8 --recipes fp32 --save-state /proc/mixroof"),
+              HasSubstr("cannot write to /proc/mixroof/fp32"));
   EXPECT_THAT(refused("--updates 8 --recipes fp32 --save-state x --save-every -1"), HasSubstr("--save-every -1"));
   std::ofstream(fs::path(states) / "fp32" / "state.json", std::ios::app) << "x";
   EXPECT_THAT(refused("--updates 8" + load), HasSubstr("is no JSON"));

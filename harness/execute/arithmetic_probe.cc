@@ -59,7 +59,8 @@ struct Conversion {
 };
 
 Conversion conversion_to(Format to, std::int64_t count) {
-  if (is_fp8(to)) return {quantize_kernel(), quantize_problem(count, Format::fp32, to, /*accumulate=*/false), "x", "codes"};
+  if (is_fp8(to))
+    return {quantize_kernel(), quantize_problem(count, Format::fp32, to, /*accumulate=*/false), "x", "codes"};
   return {cast_kernel(), cast_problem(count, Format::fp32, to), "in", "out"};
 }
 
@@ -81,8 +82,8 @@ ConversionFacts probe_conversion(Backend& backend, Format to) {
 
 // Products.
 
-/// A product large enough for the register tiles and blocks of every implementation; what is probed stands in one row and
-/// column of otherwise zero matrices.
+/// A product large enough for the register tiles and blocks of every implementation; what is probed stands in one row
+/// and column of otherwise zero matrices.
 class ProductProbe {
  public:
   ProductProbe(Backend& backend, Format input, const std::string& implementation)
@@ -153,8 +154,8 @@ ProductFacts probe_product(Backend& backend, Format input, const std::string& im
     found.flushes_subnormal_results = probe.sum(0x1p-70, 0x1p-70) == 0;
   const int bits = found.accumulator_mantissa_bits;
   // Terms of a quarter spacing and more: four times 1/4, 1/2, 3/4 and 3/2 are 1, 2, 3 and 6.
-  found.accumulator_rounding = classify(
-      [&](double spacings) { return std::ldexp(sum_beside_one(probe, 4 * spacings, -bits - 2) - 1, bits); });
+  found.accumulator_rounding =
+      classify([&](double spacings) { return std::ldexp(sum_beside_one(probe, 4 * spacings, -bits - 2) - 1, bits); });
   return found;
 }
 
@@ -162,17 +163,22 @@ AdditionFacts probe_addition(Backend& backend) {
   const Problem problem = residual_problem(1, Format::fp32, Format::fp32, Format::fp32);
   const std::unique_ptr<Plan> plan = backend.prepare(problem);
   const std::vector<std::vector<double>> inputs = {{kMinSubnormalFp32}, {kMinSubnormalFp32}, {0.0}};
-  return {plan->implementation(), run_on(backend, residual_kernel(), problem, *plan, inputs)[2][0] != 2 * kMinSubnormalFp32};
+  return {plan->implementation(),
+          run_on(backend, residual_kernel(), problem, *plan, inputs)[2][0] != 2 * kMinSubnormalFp32};
 }
 
 }  // namespace
 
 std::string_view name(Rounding rounding) {
   switch (rounding) {
-    case Rounding::nearest_even: return "nearest_even";
-    case Rounding::nearest_away: return "nearest_away";
-    case Rounding::toward_zero: return "toward_zero";
-    case Rounding::other: return "other";
+    case Rounding::nearest_even:
+      return "nearest_even";
+    case Rounding::nearest_away:
+      return "nearest_away";
+    case Rounding::toward_zero:
+      return "toward_zero";
+    case Rounding::other:
+      return "other";
   }
   return "other";
 }

@@ -1,6 +1,6 @@
 // How a device really rounds: facts found by feeding numbers to the very kernels that training runs, never assumed. A
-// format's data sheet says what values exist; whether arithmetic flushes subnormals, how a conversion breaks ties and how
-// wide an accumulator is differs between devices and between libraries on one device.
+// format's data sheet says what values exist; whether arithmetic flushes subnormals, how a conversion breaks ties and
+// how wide an accumulator is differs between devices and between libraries on one device.
 #pragma once
 
 #include <optional>

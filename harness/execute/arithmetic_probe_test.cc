@@ -18,7 +18,9 @@ class OtherArithmetic : public Backend {
 
   const DeviceFacts& facts() const override { return cpu_->facts(); }
   Target target() const override { return cpu_->target(); }
-  std::int64_t storage_bytes(Format format, std::int64_t count) const override { return cpu_->storage_bytes(format, count); }
+  std::int64_t storage_bytes(Format format, std::int64_t count) const override {
+    return cpu_->storage_bytes(format, count);
+  }
   MemoryResource& memory() override { return cpu_->memory(); }
   std::int64_t memory_free_bytes() const override { return cpu_->memory_free_bytes(); }
   void write(void* to, Format format, std::span<const double> values) override { cpu_->write(to, format, values); }
@@ -32,7 +34,9 @@ class OtherArithmetic : public Backend {
   std::unique_ptr<Plan> prepare(const Problem& problem, std::string_view forced) override {
     return cpu_->prepare(problem, forced);
   }
-  std::vector<std::string> implementations(const Problem& problem) const override { return cpu_->implementations(problem); }
+  std::vector<std::string> implementations(const Problem& problem) const override {
+    return cpu_->implementations(problem);
+  }
   TuningRecord& tuning() override { return cpu_->tuning(); }
   void run(const Plan& plan, std::span<void* const> operands, void* workspace) override {
     cpu_->run(plan, operands, workspace);
@@ -86,7 +90,8 @@ TEST(ArithmeticProbe, OwnKernelsRoundToNearestEvenIn23BitsAndKeepSubnormals) {
 }
 
 TEST(ArithmeticProbe, ADeviceThatFlushesIsFound) {
-  OtherArithmetic device([](Format format, double value) { return std::fabs(value) < facts(format).min_normal ? 0 : value; });
+  OtherArithmetic device(
+      [](Format format, double value) { return std::fabs(value) < facts(format).min_normal ? 0 : value; });
   const ArithmeticFacts found = probe_arithmetic(device);
   for (const ConversionFacts& conversion : found.conversions) EXPECT_TRUE(conversion.flushes_subnormals);
   for (const ProductFacts& product : found.products)

@@ -1,5 +1,6 @@
-// Gradients of whole windows against finite differences of the loss, both by the double-precision reference backend: the
-// loss is the only thing that the two share, so a term missing from a backward pass shows in the tensor it belongs to.
+// Gradients of whole windows against finite differences of the loss, both by the double-precision reference backend:
+// the loss is the only thing that the two share, so a term missing from a backward pass shows in the tensor it belongs
+// to.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,7 +20,8 @@ struct Tested {
   bool packed;
 };
 
-constexpr Tested kTested[] = {{"gpt2", "gpt2-tiny", false}, {"llama", "llama-tiny", false}, {"llama_packed", "llama-tiny", true}};
+constexpr Tested kTested[] = {
+    {"gpt2", "gpt2-tiny", false}, {"llama", "llama-tiny", false}, {"llama_packed", "llama-tiny", true}};
 
 /// Two micro-batches of different effective tokens; packed rows hold two documents each.
 Window masked_window(const Model& model, const Batch& batch) {
@@ -49,8 +51,8 @@ class FiniteDifference : public testing::TestWithParam<Tested> {
         backend_(make_reference_backend()) {
     LowerOptions options;
     options.update.learning_rate = 0;  // parameters stay where the test puts them
-    execution_ = std::make_unique<Execution>(lower(model_, find_recipe("fp32"), batch_, backend_->target(), options), *backend_,
-                                             Placement::per_tensor);
+    execution_ = std::make_unique<Execution>(lower(model_, find_recipe("fp32"), batch_, backend_->target(), options),
+                                             *backend_, Placement::per_tensor);
     execution_->initialize(initial_parameters(model_, 7), 1);
   }
 

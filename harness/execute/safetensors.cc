@@ -34,9 +34,9 @@ struct DType {
   Format format;
   const char* name;
 };
-constexpr DType kDTypes[] = {{Format::fp64, "F64"},          {Format::fp32, "F32"},         {Format::fp16, "F16"},
-                             {Format::bf16, "BF16"},         {Format::int32, "I32"},        {Format::fp8_e4m3, "F8_E4M3"},
-                             {Format::fp8_e5m2, "F8_E5M2"},  {Format::e8m0, "F8_E8M0"}};
+constexpr DType kDTypes[] = {{Format::fp64, "F64"},         {Format::fp32, "F32"},    {Format::fp16, "F16"},
+                             {Format::bf16, "BF16"},        {Format::int32, "I32"},   {Format::fp8_e4m3, "F8_E4M3"},
+                             {Format::fp8_e5m2, "F8_E5M2"}, {Format::e8m0, "F8_E8M0"}};
 
 const char* dtype_of(Format format) {
   for (const DType& row : kDTypes)
@@ -55,7 +55,8 @@ std::string header_text(const std::vector<StoredTensor>& tensors, const std::map
   std::int64_t offset = 0;
   for (const StoredTensor& tensor : tensors) {
     const std::int64_t end = checked_sum(offset, tensor.bytes());
-    header[tensor.name] = {{"dtype", dtype_of(tensor.format)}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}};
+    header[tensor.name] = {
+        {"dtype", dtype_of(tensor.format)}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}};
     offset = end;
   }
   std::string text = header.dump();
@@ -122,20 +123,25 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
   read_header();
 }
 
-void SafetensorsFile::refuse(const std::string& what) const { throw UsageError(fmt::format("{}: {}", path_.string(), what)); }
+void SafetensorsFile::refuse(const std::string& what) const {
+  throw UsageError(fmt::format("{}: {}", path_.string(), what));
+}
 
 void SafetensorsFile::read_at(std::int64_t offset, std::span<unsigned char> out) const {
   while (!out.empty()) {
     const ssize_t got = ::pread(fd_.get(), out.data(), out.size(), offset);
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) refuse(fmt::format("cannot be read at byte {}: {}", offset, got < 0 ? std::strerror(errno) : "the file ends there"));
+    if (got <= 0)
+      refuse(
+          fmt::format("cannot be read at byte {}: {}", offset, got < 0 ? std::strerror(errno) : "the file ends there"));
     out = out.subspan(static_cast<std::size_t>(got));
     offset += got;
   }
 }
 
 void SafetensorsFile::read_header() {
-  if (bytes_ < kLengthBytes) refuse(fmt::format("is no safetensors file: {} bytes, the length of its header takes 8", bytes_));
+  if (bytes_ < kLengthBytes)
+    refuse(fmt::format("is no safetensors file: {} bytes, the length of its header takes 8", bytes_));
   std::array<unsigned char, kLengthBytes> raw;
   read_at(0, raw);
   const auto length = std::bit_cast<std::uint64_t>(raw);
@@ -173,8 +179,8 @@ void SafetensorsFile::read_header() {
       for (const std::int64_t size : tensor.shape)
         if (size < 0) refuse(fmt::format("tensor '{}' has a dimension of {}", name, size));
       if (offsets[0] != expected || offsets[1] - offsets[0] != tensor.bytes())
-        refuse(fmt::format("tensor '{}' lies at bytes {} to {}, expected {} to {} by its shape", name, offsets[0], offsets[1],
-                           expected, expected + tensor.bytes()));
+        refuse(fmt::format("tensor '{}' lies at bytes {} to {}, expected {} to {} by its shape", name, offsets[0],
+                           offsets[1], expected, expected + tensor.bytes()));
       offsets_.push_back(expected);
       expected = offsets[1];
       tensors_.push_back(std::move(tensor));

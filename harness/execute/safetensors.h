@@ -1,6 +1,6 @@
-// Tensors in a file of the safetensors layout (huggingface.co/docs/safetensors): 8 bytes little-endian length of the header, a
-// JSON header {"name": {"dtype", "shape", "data_offsets"}, "__metadata__"}, padded with spaces to a multiple of 8, then the
-// values, little-endian, one tensor after the other without gaps.
+// Tensors in a file of the safetensors layout (huggingface.co/docs/safetensors): 8 bytes little-endian length of the
+// header, a JSON header {"name": {"dtype", "shape", "data_offsets"}, "__metadata__"}, padded with spaces to a multiple
+// of 8, then the values, little-endian, one tensor after the other without gaps.
 #pragma once
 
 #include <cstdint>
@@ -33,12 +33,13 @@ struct WrittenFile {
   std::string sha256;
 };
 
-/// Writes the file whole or not at all (atomic_file.h), in pieces of a few MiB. Throws Error(failed) with the system's reason.
+/// Writes the file whole or not at all (atomic_file.h), in pieces of a few MiB. Throws Error(failed) with the system's
+/// reason.
 WrittenFile write_safetensors(const std::filesystem::path& path, const std::vector<StoredTensor>& tensors,
                               const std::map<std::string, std::string>& metadata, const TensorSource& source);
 
-/// A file opened for reading, its header checked: sizes within the file, offsets without gap or overlap that fit shape and
-/// dtype, known dtypes, no name twice. Throws UsageError naming file, tensor, what was expected and what was found.
+/// A file opened for reading, its header checked: sizes within the file, offsets without gap or overlap that fit shape
+/// and dtype, known dtypes, no name twice. Throws UsageError naming file, tensor, what was expected and what was found.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::filesystem::path& path);

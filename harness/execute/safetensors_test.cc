@@ -43,7 +43,9 @@ class Safetensors : public testing::Test {
 };
 
 TEST_F(Safetensors, WhatIsWritten_IsReadBack_AndHasTheLayoutOfTheFormat) {
-  const std::vector<StoredTensor> tensors = {{"a", Format::fp32, {2, 3}}, {"scalar", Format::bf16, {}}, {"empty", Format::fp16, {0, 5}},
+  const std::vector<StoredTensor> tensors = {{"a", Format::fp32, {2, 3}},
+                                             {"scalar", Format::bf16, {}},
+                                             {"empty", Format::fp16, {0, 5}},
                                              {"codes", Format::fp8_e4m3, {3}}};
   const std::vector<std::string> bytes = {std::string("0123456789abcdefghijklmn"), "xy", "", "uvw"};
   const WrittenFile written = write_safetensors(path_, tensors, {{"recipe", "fp32"}},
@@ -77,7 +79,9 @@ TEST_F(Safetensors, WhatIsWritten_IsReadBack_AndHasTheLayoutOfTheFormat) {
 
 TEST_F(Safetensors, AWriteThatFails_LeavesTheOldFile) {
   file("{}", 0);
-  const auto failing = [](std::size_t, std::int64_t, std::span<unsigned char>) { throw Error(Status::failed, "device lost"); };
+  const auto failing = [](std::size_t, std::int64_t, std::span<unsigned char>) {
+    throw Error(Status::failed, "device lost");
+  };
   EXPECT_THROW(write_safetensors(path_, {{"a", Format::fp32, {4}}}, {}, failing), Error);
   EXPECT_EQ(fs::file_size(path_), 10u);
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1) << "no temporary file is left";
@@ -85,7 +89,9 @@ TEST_F(Safetensors, AWriteThatFails_LeavesTheOldFile) {
 
 TEST_F(Safetensors, BrokenFiles_AreRefusedWithFileAndWhatIsWrong) {
   const auto expect = [&](const std::string& header, std::size_t bytes, const std::string& what) {
-    EXPECT_THAT(refusal(file(header, bytes)), testing::AllOf(testing::HasSubstr(path_.string()), testing::HasSubstr(what))) << header;
+    EXPECT_THAT(refusal(file(header, bytes)),
+                testing::AllOf(testing::HasSubstr(path_.string()), testing::HasSubstr(what)))
+        << header;
   };
   EXPECT_EQ(refusal(file(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8)), "");
   expect(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 7, "its header says");
@@ -96,7 +102,9 @@ TEST_F(Safetensors, BrokenFiles_AreRefusedWithFileAndWhatIsWrong) {
   expect(R"({"a":{"dtype":"Q4","shape":[2],"data_offsets":[0,8]}})", 8, "dtype Q4");
   expect(R"({"a":{"shape":[2],"data_offsets":[0,8]}})", 8, "entry 'a'");
   expect(R"({"a":3})", 0, "entry 'a'");
-  expect(R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})", 0, "stands twice");
+  expect(
+      R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})",
+      0, "stands twice");
   expect(R"([1, 2])", 0, "no JSON object");
   expect("not json", 0, "no JSON object");
   std::ofstream(path_, std::ios::binary) << "abc";

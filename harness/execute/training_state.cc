@@ -56,15 +56,20 @@ std::vector<double> numbers_of(const ordered_json& list) {
 
 /// What people want to read; restored from the control tensor, never from here.
 ordered_json clocks_json(const UpdateOutcome& o) {
-  return {{"updates_attempted", o.attempted}, {"updates_applied", o.applied_total}, {"updates_skipped", o.skipped},
-          {"effective_tokens", o.tokens_consumed}, {"loss_scale", exact(o.loss_scale)}};
+  return {{"updates_attempted", o.attempted},
+          {"updates_applied", o.applied_total},
+          {"updates_skipped", o.skipped},
+          {"effective_tokens", o.tokens_consumed},
+          {"loss_scale", exact(o.loss_scale)}};
 }
 
 ordered_json state_json(const TrainingState& s, const UpdateOutcome& outcome) {
   ordered_json workload = ordered_json::object(), tuning = ordered_json::array();
   for (const auto& [key, value] : s.workload) workload[key] = value;
   for (const auto& [problem, choice] : s.tuning)
-    tuning.push_back({{"problem", problem}, {"implementation", choice.implementation}, {"library", choice.library},
+    tuning.push_back({{"problem", problem},
+                      {"implementation", choice.implementation},
+                      {"library", choice.library},
                       {"time_s", exact(choice.time_s)}});
   return {{"schema", kSchema},
           {"tool_version", s.tool_version},
@@ -74,8 +79,11 @@ ordered_json state_json(const TrainingState& s, const UpdateOutcome& outcome) {
           {"clocks", clocks_json(outcome)},
           {"workload", std::move(workload)},
           {"tensors", {{"file", s.tensors_file}, {"bytes", s.tensors_bytes}, {"sha256", s.tensors_sha256}}},
-          {"history", {{"loss", exact(s.history.loss)}, {"grad_norm", exact(s.history.grad_norm)},
-                       {"loss_scale", exact(s.history.loss_scale)}, {"overflowed", s.history.overflowed}}},
+          {"history",
+           {{"loss", exact(s.history.loss)},
+            {"grad_norm", exact(s.history.grad_norm)},
+            {"loss_scale", exact(s.history.loss_scale)},
+            {"overflowed", s.history.overflowed}}},
           {"tuning", std::move(tuning)}};
 }
 
@@ -104,9 +112,11 @@ TrainingState state_of_json(const ordered_json& json) {
 /// "mixroof/state/1.x" of this major version.
 void check_schema(const fs::path& path, const ordered_json& json) {
   const std::string schema = json.is_object() ? json.value("schema", "") : "";
-  if (!schema.starts_with("mixroof/state/")) throw UsageError(fmt::format("{}: is no saved training state (no schema mixroof/state/…)", path.string()));
+  if (!schema.starts_with("mixroof/state/"))
+    throw UsageError(fmt::format("{}: is no saved training state (no schema mixroof/state/…)", path.string()));
   if (!schema.starts_with("mixroof/state/1."))
-    throw UsageError(fmt::format("{}: has schema {}, this program reads {}; use the program that wrote it", path.string(), schema, kSchema));
+    throw UsageError(fmt::format("{}: has schema {}, this program reads {}; use the program that wrote it",
+                                 path.string(), schema, kSchema));
 }
 
 // ---- files
@@ -178,7 +188,8 @@ class Conversion {
     std::vector<double> result(static_cast<std::size_t>(stored.count()));
     decode(stored.format, bytes.data(), result.data(), stored.count());
     if (name == "control" && result.size() != kControlSlots)
-      throw UsageError(fmt::format("{}: tensor 'control' has {} values, expected {}", file_.path().string(), result.size(), kControlSlots));
+      throw UsageError(fmt::format("{}: tensor 'control' has {} values, expected {}", file_.path().string(),
+                                   result.size(), kControlSlots));
     return result;
   }
 
@@ -192,18 +203,21 @@ class Conversion {
     const std::vector<double> source = values(index, from);
     refuse_overflow(source, from, target.format);
     execution_.write(to, source);
-    if (stored.format != target.format) ++converted_[fmt::format("from {} to {}", name(stored.format), name(target.format))];
+    if (stored.format != target.format)
+      ++converted_[fmt::format("from {} to {}", name(stored.format), name(target.format))];
   }
 
   void refuse_overflow(const std::vector<double>& source, const std::string& from, Format to) const {
     std::int64_t count = 0;
     double largest = 0;
     for (const double value : source)
-      if (std::isfinite(value) && !std::isfinite(round_to(to, value))) ++count, largest = std::max(largest, std::fabs(value));
+      if (std::isfinite(value) && !std::isfinite(round_to(to, value)))
+        ++count, largest = std::max(largest, std::fabs(value));
     if (count > 0)
-      throw UsageError(fmt::format("{}: tensor '{}' has {} values up to {:g} that {} cannot hold (largest {:g}); load it into a "
-                                   "recipe with a wider format",
-                                   file_.path().string(), from, count, largest, name(to), facts(to).max_finite));
+      throw UsageError(
+          fmt::format("{}: tensor '{}' has {} values up to {:g} that {} cannot hold (largest {:g}); load it into a "
+                      "recipe with a wider format",
+                      file_.path().string(), from, count, largest, name(to), facts(to).max_finite));
   }
 
   const SafetensorsFile& file_;
@@ -224,16 +238,20 @@ void restore_same(const SafetensorsFile& file, Execution& execution) {
                                    name(stored.format), fmt::join(stored.shape, ", "), name(tensor.format),
                                    fmt::join(tensor.shape, ", ")));
     const std::vector<unsigned char> bytes = file.read(static_cast<std::size_t>(index));
-    execution.backend().copy(execution.data(static_cast<TensorId>(i)), bytes.data(), static_cast<std::int64_t>(bytes.size()));
+    execution.backend().copy(execution.data(static_cast<TensorId>(i)), bytes.data(),
+                             static_cast<std::int64_t>(bytes.size()));
   }
 }
 
 }  // namespace
 
-void save_training_state(const fs::path& folder, TrainingState state, const Execution& execution, const std::string& keep) {
+void save_training_state(const fs::path& folder, TrainingState state, const Execution& execution,
+                         const std::string& keep) {
   Backend& backend = execution.backend();
   if (backend.storage_bytes(Format::bf16, 1) != bytes_of(Format::bf16))
-    throw Error(Status::not_supported, fmt::format("training state of device {} cannot be saved: it keeps doubles (use --device cpu)", backend.facts().backend));
+    throw Error(Status::not_supported,
+                fmt::format("training state of device {} cannot be saved: it keeps doubles (use --device cpu)",
+                            backend.facts().backend));
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw Error(Status::failed, fmt::format("cannot make folder {}: {}", folder.string(), error.message()));
@@ -247,11 +265,13 @@ void save_training_state(const fs::path& folder, TrainingState state, const Exec
       ids.push_back(static_cast<TensorId>(i));
     }
   const auto source = [&](std::size_t tensor, std::int64_t offset, std::span<unsigned char> out) {
-    backend.copy(out.data(), static_cast<const unsigned char*>(execution.data(ids[tensor])) + offset, static_cast<std::int64_t>(out.size()));
+    backend.copy(out.data(), static_cast<const unsigned char*>(execution.data(ids[tensor])) + offset,
+                 static_cast<std::int64_t>(out.size()));
   };
   state.tensors_file = unused_tensors_file(folder, state.update);
-  const WrittenFile written = write_safetensors(folder / state.tensors_file, tensors,
-                                                {{"recipe", state.recipe}, {"update", std::to_string(state.update)}}, source);
+  const WrittenFile written =
+      write_safetensors(folder / state.tensors_file, tensors,
+                        {{"recipe", state.recipe}, {"update", std::to_string(state.update)}}, source);
   state.tensors_bytes = written.bytes;
   state.tensors_sha256 = written.sha256;
   AtomicFile json(folder / kStateFile);
@@ -263,7 +283,9 @@ void save_training_state(const fs::path& folder, TrainingState state, const Exec
 TrainingState load_training_state(const fs::path& folder) {
   const fs::path path = folder / kStateFile;
   std::ifstream stream(path);
-  if (!stream) throw UsageError(fmt::format("{}: cannot be read; --load-state takes a folder that --save-state made", path.string()));
+  if (!stream)
+    throw UsageError(
+        fmt::format("{}: cannot be read; --load-state takes a folder that --save-state made", path.string()));
   const ordered_json json = ordered_json::parse(stream, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) throw UsageError(fmt::format("{}: is no JSON", path.string()));
   check_schema(path, json);
@@ -278,16 +300,20 @@ TrainingState load_training_state(const fs::path& folder) {
   const std::size_t updates = static_cast<std::size_t>(std::max<std::int64_t>(state.update, 0));
   for (const std::vector<double>* list : {&state.history.loss, &state.history.grad_norm, &state.history.loss_scale})
     if (list->size() != updates)
-      throw UsageError(fmt::format("{}: a history has {} values, expected {} (update)", path.string(), list->size(), state.update));
+      throw UsageError(
+          fmt::format("{}: a history has {} values, expected {} (update)", path.string(), list->size(), state.update));
   const SafetensorsFile file(folder / state.tensors_file);
   if (file.bytes() != state.tensors_bytes)
-    throw UsageError(fmt::format("{}: has {} bytes, {} says {}", file.path().string(), file.bytes(), kStateFile, state.tensors_bytes));
+    throw UsageError(fmt::format("{}: has {} bytes, {} says {}", file.path().string(), file.bytes(), kStateFile,
+                                 state.tensors_bytes));
   if (const std::string found = file.sha256(); found != state.tensors_sha256)
-    throw UsageError(fmt::format("{}: is damaged: SHA-256 {}, {} says {}", file.path().string(), found, kStateFile, state.tensors_sha256));
+    throw UsageError(fmt::format("{}: is damaged: SHA-256 {}, {} says {}", file.path().string(), found, kStateFile,
+                                 state.tensors_sha256));
   return state;
 }
 
-std::vector<std::string> restore_training_state(const fs::path& folder, const TrainingState& state, Execution& execution) {
+std::vector<std::string> restore_training_state(const fs::path& folder, const TrainingState& state,
+                                                Execution& execution) {
   const SafetensorsFile file(folder / state.tensors_file);
   const Recipe& recipe = *execution.program().recipe;
   if (state.recipe == recipe.name) {
@@ -296,11 +322,13 @@ std::vector<std::string> restore_training_state(const fs::path& folder, const Tr
   }
   Conversion conversion(file, execution);
   conversion.convert_parameters();
-  const bool keeps_scale = find_recipe(state.recipe).loss_scaling == LossScaling::dynamic && recipe.loss_scaling == LossScaling::dynamic;
+  const bool keeps_scale =
+      find_recipe(state.recipe).loss_scaling == LossScaling::dynamic && recipe.loss_scaling == LossScaling::dynamic;
   conversion.convert_control(keeps_scale);
   std::vector<std::string> report = conversion.report();
   report.insert(report.begin(), fmt::format("from recipe {}", state.recipe));
-  if (recipe.loss_scaling == LossScaling::dynamic) report.push_back(keeps_scale ? "loss scale kept" : "loss scale starts anew");
+  if (recipe.loss_scaling == LossScaling::dynamic)
+    report.push_back(keeps_scale ? "loss scale kept" : "loss scale starts anew");
   if (recipe.uses_fp8()) report.push_back("FP8 scales and histories start anew");
   return report;
 }

@@ -35,7 +35,8 @@ Window window(std::uint64_t seed) {
 
 std::unique_ptr<Execution> start(std::string_view recipe, double scale = 1024) {
   const Model& model = find_model("gpt2-tiny");
-  auto execution = std::make_unique<Execution>(lower(model, find_recipe(recipe), kBatch, cpu().target()), cpu(), Placement::arena);
+  auto execution =
+      std::make_unique<Execution>(lower(model, find_recipe(recipe), kBatch, cpu().target()), cpu(), Placement::arena);
   execution->initialize(initial_parameters(model, 7), scale);
   return execution;
 }
@@ -55,7 +56,8 @@ TrainingState state_of(const Execution& execution) {
   state.workload = {{"--seq", "16"}, {"--lr", "0.001"}};
   state.update = execution.outcome().attempted;
   const auto count = static_cast<std::size_t>(state.update);
-  state.history = {std::vector<double>(count, 1.0 / 3), std::vector<double>(count, INFINITY), std::vector<double>(count, 1024), {2}};
+  state.history = {
+      std::vector<double>(count, 1.0 / 3), std::vector<double>(count, INFINITY), std::vector<double>(count, 1024), {2}};
   if (count > 0) state.history.loss.back() = NAN;
   state.tuning["matmul/x"] = {.implementation = "mixroof", .library = "avx2", .time_s = 0.1};
   state.tool_version = "test";
@@ -172,7 +174,8 @@ TEST_F(TrainingStates, Converted_ParametersComeFromTheMaster_ScaleAndClocksFollo
 
   save_training_state(folder_, state_of(*fp16), *fp16);
   const auto autocast = start("fp16-autocast", 2);
-  EXPECT_THAT(restore_training_state(folder_, load_training_state(folder_), *autocast), testing::Contains("loss scale kept"));
+  EXPECT_THAT(restore_training_state(folder_, load_training_state(folder_), *autocast),
+              testing::Contains("loss scale kept"));
   EXPECT_EQ(autocast->outcome().loss_scale, 4096);
   EXPECT_EQ(autocast->read(autocast->program().parameters[0].param), fp16->read(to.master));
 }
@@ -188,7 +191,8 @@ TEST_F(TrainingStates, ValuesThatFp16CannotHold_AreRefusedByTensorAndCount) {
   save_training_state(folder_, state_of(*bf16), *bf16);
   const auto fp16 = start("fp16-nomaster", 1);
   const std::string message = restore_refusal(*fp16);
-  EXPECT_THAT(message, testing::AllOf(HasSubstr("'" + p.name + "'"), HasSubstr("has 2 values"), HasSubstr("fp16"), HasSubstr("65504")));
+  EXPECT_THAT(message, testing::AllOf(HasSubstr("'" + p.name + "'"), HasSubstr("has 2 values"), HasSubstr("fp16"),
+                                      HasSubstr("65504")));
   const auto wide = start("fp32", 1);
   EXPECT_EQ(restore_refusal(*wide), "");
 }
@@ -242,7 +246,8 @@ TEST_F(TrainingStates, AnotherShape_IsRefusedByTensor) {
 TEST_F(TrainingStates, TheReferenceDevice_SaysThatItSavesNothing) {
   const std::unique_ptr<Backend> reference = make_reference_backend();
   const Model& model = find_model("gpt2-tiny");
-  Execution execution(lower(model, find_recipe("fp32"), kBatch, reference->target()), *reference, Placement::per_tensor);
+  Execution execution(lower(model, find_recipe("fp32"), kBatch, reference->target()), *reference,
+                      Placement::per_tensor);
   execution.initialize(initial_parameters(model, 7), 1);
   EXPECT_THROW(save_training_state(folder_, state_of(execution), execution), Error);
 }

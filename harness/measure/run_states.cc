@@ -33,13 +33,15 @@ std::vector<std::pair<std::string, std::string>> workload_of(const RunConfig& co
       {"--clip", number(update.max_norm)},
       {"--schedule", std::to_string(static_cast<int>(update.schedule))},
       {"--warmup", number(update.warmup)},
-      {"adamw", fmt::format("beta1 {} beta2 {} eps {} weight decay {}{}", adamw.beta1, adamw.beta2, adamw.eps, adamw.weight_decay,
-                            config.lower.decay_all ? " on all" : "")},
-      {"--loss-scale", fmt::format("{} from {}, {} to {}, growth after {}", config.lower.dynamic_scale ? "dynamic" : "static",
-                                   config.initial_loss_scale, update.floor, update.ceiling, update.growth_interval)},
+      {"adamw", fmt::format("beta1 {} beta2 {} eps {} weight decay {}{}", adamw.beta1, adamw.beta2, adamw.eps,
+                            adamw.weight_decay, config.lower.decay_all ? " on all" : "")},
+      {"--loss-scale",
+       fmt::format("{} from {}, {} to {}, growth after {}", config.lower.dynamic_scale ? "dynamic" : "static",
+                   config.initial_loss_scale, update.floor, update.ceiling, update.growth_interval)},
       {"fp8 history and margin", fmt::format("{} {}", config.lower.fp8_history, config.lower.fp8_margin)}};
   // A constant rate does not know where training ends.
-  if (update.schedule != Schedule::constant) facts.emplace_back("--updates (end of the schedule)", number(update.decay_updates));
+  if (update.schedule != Schedule::constant)
+    facts.emplace_back("--updates (end of the schedule)", number(update.decay_updates));
   return facts;
 }
 
@@ -54,7 +56,8 @@ std::vector<std::string> recipes_in(const fs::path& folder) {
 
 }  // namespace
 
-RunStates::RunStates(const RunConfig& config, const TokenData& data) : config_(config), workload_(workload_of(config, data)) {
+RunStates::RunStates(const RunConfig& config, const TokenData& data)
+    : config_(config), workload_(workload_of(config, data)) {
   make_folders();
   if (config.load_state.empty()) return;
   bool any_left = false;
@@ -62,8 +65,9 @@ RunStates::RunStates(const RunConfig& config, const TokenData& data) : config_(c
     load(*recipe);
     const TrainingState& state = loaded_.at(recipe).state;
     if (state.update > config.updates)
-      throw UsageError(fmt::format("--updates {}: the saved state of {} in {} stands at update {}; give at least as many",
-                                   config.updates, state.recipe, loaded_.at(recipe).folder.string(), state.update));
+      throw UsageError(
+          fmt::format("--updates {}: the saved state of {} in {} stands at update {}; give at least as many",
+                      config.updates, state.recipe, loaded_.at(recipe).folder.string(), state.update));
     any_left = any_left || state.update < config.updates;
   }
   if (!any_left)
@@ -90,7 +94,8 @@ void RunStates::make_folders() const {
     fs::create_directories(folder, error);
     if (!error && !AtomicFile(folder / "probe").is_open()) error = std::error_code(errno, std::generic_category());
     if (error)
-      throw UsageError(fmt::format("--save-state {}: cannot write to {}: {}", config_.save_state, folder.string(), error.message()));
+      throw UsageError(
+          fmt::format("--save-state {}: cannot write to {}: {}", config_.save_state, folder.string(), error.message()));
   }
 }
 
@@ -100,10 +105,12 @@ void RunStates::load(const Recipe& recipe) {
   const fs::path own = is_one_state ? folder : folder / recipe.name;
   if (!is_one_state && !fs::exists(own / "state.json")) {
     const std::vector<std::string> there = recipes_in(folder);
-    throw UsageError(there.empty()
-                         ? fmt::format("--load-state {}: holds no saved training state", folder.string())
-                         : fmt::format("--load-state {}: no state of recipe {}; there is {} (name one of these folders to convert it)",
-                                       folder.string(), recipe.name, fmt::join(there, ", ")));
+    throw UsageError(
+        there.empty()
+            ? fmt::format("--load-state {}: holds no saved training state", folder.string())
+            : fmt::format(
+                  "--load-state {}: no state of recipe {}; there is {} (name one of these folders to convert it)",
+                  folder.string(), recipe.name, fmt::join(there, ", ")));
   }
   Loaded loaded{own, load_training_state(own)};
   find_recipe(loaded.state.recipe);
@@ -113,10 +120,12 @@ void RunStates::load(const Recipe& recipe) {
 
 void RunStates::check_workload(const fs::path& folder, const TrainingState& state) const {
   for (const auto& [key, wanted] : workload_) {
-    const auto found = std::find_if(state.workload.begin(), state.workload.end(), [&](const auto& fact) { return fact.first == key; });
+    const auto found =
+        std::find_if(state.workload.begin(), state.workload.end(), [&](const auto& fact) { return fact.first == key; });
     const std::string saved = found == state.workload.end() ? "nothing" : found->second;
     if (saved != wanted)
-      throw UsageError(fmt::format("--load-state {}: was saved with {} {}, this run has {}; give the same", folder.string(), key, saved, wanted));
+      throw UsageError(fmt::format("--load-state {}: was saved with {} {}, this run has {}; give the same",
+                                   folder.string(), key, saved, wanted));
   }
 }
 
@@ -129,7 +138,8 @@ void RunStates::restore(StepRecord& record, Execution& execution) const {
   const auto found = loaded_.find(record.recipe);
   if (found == loaded_.end()) return;
   const auto& [folder, state] = found->second;
-  record.resumed = Resumed{.from_update = state.update, .recipe = state.recipe,
+  record.resumed = Resumed{.from_update = state.update,
+                           .recipe = state.recipe,
                            .conversions = restore_training_state(folder, state, execution)};
   record.loss = state.history.loss;
   record.grad_norm = state.history.grad_norm;

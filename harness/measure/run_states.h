@@ -1,5 +1,6 @@
-// Saving and loading the training state of a run's recipes: which folder belongs to which recipe, what must be equal to go on,
-// when to save. DIR/<recipe>/ for each recipe; a folder that itself holds a state.json is loaded into every recipe.
+// Saving and loading the training state of a run's recipes: which folder belongs to which recipe, what must be equal to
+// go on, when to save. DIR/<recipe>/ for each recipe; a folder that itself holds a state.json is loaded into every
+// recipe.
 #pragma once
 
 #include <filesystem>
@@ -14,17 +15,18 @@ namespace mixroof {
 
 class RunStates {
  public:
-  /// Reads and checks what `config` wants loaded. Throws UsageError when a state is missing, damaged, of another workload (the
-  /// first difference named with both values), or stands at or beyond config.updates for every recipe; and when a folder to
-  /// save in cannot be written, which must not be learnt after the training.
+  /// Reads and checks what `config` wants loaded. Throws UsageError when a state is missing, damaged, of another
+  /// workload (the first difference named with both values), or stands at or beyond config.updates for every recipe;
+  /// and when a folder to save in cannot be written, which must not be learnt after the training.
   RunStates(const RunConfig& config, const TokenData& data);
   ~RunStates();
 
-  /// Choices made by timing when the states were saved; to be called before anything is prepared, so that results repeat.
+  /// Choices made by timing when the states were saved; to be called before anything is prepared, so that results
+  /// repeat.
   void replay_tuning(TuningRecord& tuning) const;
 
-  /// Puts the loaded state of record.recipe, if any, into an execution that was just initialized; the record then begins with
-  /// the state's history. Throws UsageError when a conversion is refused.
+  /// Puts the loaded state of record.recipe, if any, into an execution that was just initialized; the record then
+  /// begins with the state's history. Throws UsageError when a conversion is refused.
   void restore(StepRecord& record, Execution& execution) const;
 
   /// Saves when it is time: after every config.save_every attempted updates.
@@ -45,8 +47,8 @@ class RunStates {
     TrainingState state;
   };
   std::map<const Recipe*, Loaded> loaded_;
-  std::map<const Recipe*, std::int64_t> saved_;   // update of the last save
-  std::set<const Recipe*> finished_;              // at_end was called: a baseline runs again in each group
+  std::map<const Recipe*, std::int64_t> saved_;  // update of the last save
+  std::set<const Recipe*> finished_;             // at_end was called: a baseline runs again in each group
 };
 
 }  // namespace mixroof

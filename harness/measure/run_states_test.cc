@@ -1,5 +1,5 @@
-// Training state in a whole steps pass: recipes that stand at different updates, a baseline that several groups share, choices
-// made by timing.
+// Training state in a whole steps pass: recipes that stand at different updates, a baseline that several groups share,
+// choices made by timing.
 #include "harness/measure/run_states.h"
 
 #include <fmt/format.h>

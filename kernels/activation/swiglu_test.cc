@@ -1,5 +1,5 @@
-// SwiGLU, the variants swiglu and swiglu_backward. Mutants that these tests catch: gate and up swapped; the slope of the
-// gate without its bend; the gradient of up through the gate instead of its silu; the last column not written.
+// SwiGLU, the variants swiglu and swiglu_backward. Mutants that these tests catch: gate and up swapped; the slope of
+// the gate without its bend; the gradient of up through the gate instead of its silu; the last column not written.
 #include <cmath>
 #include <limits>
 
@@ -36,7 +36,8 @@ TEST_F(SwiGlu, CostIsFiveFlopsForwardAndElevenBackward) {
   EXPECT_EQ(there.useful_flops[static_cast<std::size_t>(kF)], 5000);
   EXPECT_EQ(there.bytes_read, 4000);
   EXPECT_EQ(there.bytes_written, 2000);
-  const Cost back = activation_kernel().cost(swiglu_backward_problem(10, 100, Format::bf16, Format::bf16, Format::bf16));
+  const Cost back =
+      activation_kernel().cost(swiglu_backward_problem(10, 100, Format::bf16, Format::bf16, Format::bf16));
   EXPECT_EQ(back.total_useful_flops(), 11000);
   EXPECT_EQ(back.bytes_read, 2000 + 4000);
   EXPECT_EQ(back.bytes_written, 4000);
@@ -64,7 +65,8 @@ TEST_F(SwiGlu, ReferenceGradientIsTheSlopeOfTheReference) {
 
 TEST_F(SwiGlu, LargeGatesGiveTheirLimitsAndNaNStays) {
   for_each_target([&] {
-    EXPECT_THAT(swiglu({1e30f, 200, -200, -1e30f, 0, kInf}, {1, 2, 3, 4, 5, 1}), testing::ElementsAre(1e30f, 400, 0, 0, 0, kInf));
+    EXPECT_THAT(swiglu({1e30f, 200, -200, -1e30f, 0, kInf}, {1, 2, 3, 4, 5, 1}),
+                testing::ElementsAre(1e30f, 400, 0, 0, 0, kInf));
     for (const float y : swiglu(std::vector<float>(9, NAN), std::vector<float>(9, 1))) EXPECT_TRUE(std::isnan(y));
     for (const float y : swiglu(std::vector<float>(9, 1), std::vector<float>(9, NAN))) EXPECT_TRUE(std::isnan(y));
   });
@@ -75,7 +77,8 @@ TEST_F(SwiGlu, Mutant_GateAndUpSwapped_IsCaught) {
   EXPECT_FALSE(passes(problem, [](const Plan& sound, const Launch& l) {
     std::vector<float> swapped;
     for (int row = 0; row < 2; ++row)
-      for (const int half : {1, 0}) swapped.insert(swapped.end(), floats(l, 0) + row * 38 + half * 19, floats(l, 0) + row * 38 + half * 19 + 19);
+      for (const int half : {1, 0})
+        swapped.insert(swapped.end(), floats(l, 0) + row * 38 + half * 19, floats(l, 0) + row * 38 + half * 19 + 19);
     run_replacing(sound, l, 0, swapped.data());
   }));
 }
@@ -86,7 +89,8 @@ TEST_F(SwiGlu, Mutants_OfThePlainBackward_AreCaughtAndThePlainOnePasses) {
     return [=](const Launch& l) {
       for (int row = 0; row < 2; ++row)
         for (int i = 0; i < 37; ++i) {
-          const double dy = floats(l, 0)[row * 37 + i], gate = floats(l, 1)[row * 74 + i], up = floats(l, 1)[row * 74 + 37 + i];
+          const double dy = floats(l, 0)[row * 37 + i], gate = floats(l, 1)[row * 74 + i],
+                       up = floats(l, 1)[row * 74 + 37 + i];
           const double s = sigmoid(gate);
           floats(l, 2)[row * 74 + i] = static_cast<float>(dy * up * s * (1 + bend * gate * (1 - s)));
           floats(l, 2)[row * 74 + 37 + i] = static_cast<float>(dy * gate * (through_silu ? s : 1));

@@ -17,7 +17,8 @@ constexpr Format kF = Format::fp32;
 /// Lengths of the documents of one row, and its first_key.
 std::vector<double> first_keys(const std::vector<int>& lengths) {
   std::vector<double> keys;
-  for (const int length : lengths) keys.insert(keys.end(), static_cast<std::size_t>(length), static_cast<double>(keys.size()));
+  for (const int length : lengths)
+    keys.insert(keys.end(), static_cast<std::size_t>(length), static_cast<double>(keys.size()));
   return keys;
 }
 
@@ -62,14 +63,18 @@ TEST_F(PackedAttention, EqualsItsDocumentsInRowsOfTheirOwn) {
       return std::vector<double>(values.begin() + at * stride, values.begin() + (at + length) * stride);
     };
     const std::int64_t qkv = layout.qkv_stride(), out = layout.out_stride();
-    const auto alone = run_on(*backend_, attention_kernel(), attention_forward_problem(shape(length, false), kF), {rows(inputs[0], qkv), {}, {}});
-    expect_near(rows(packed[2], out), alone[1], {.relative = 1e-5, .absolute = 1e-6}, fmt::format("out of {} tokens", length));
+    const auto alone = run_on(*backend_, attention_kernel(), attention_forward_problem(shape(length, false), kF),
+                              {rows(inputs[0], qkv), {}, {}});
+    expect_near(rows(packed[2], out), alone[1], {.relative = 1e-5, .absolute = 1e-6},
+                fmt::format("out of {} tokens", length));
     for (std::int64_t head = 0; head < 4; ++head)
       for (std::int64_t i = 0; i < length; ++i)
-        EXPECT_NEAR(packed[3][static_cast<std::size_t>(head * seq + at + i)], alone[2][static_cast<std::size_t>(head * length + i)], 1e-5);
+        EXPECT_NEAR(packed[3][static_cast<std::size_t>(head * seq + at + i)],
+                    alone[2][static_cast<std::size_t>(head * length + i)], 1e-5);
     const auto back = run_on(*backend_, attention_kernel(), attention_backward_problem(shape(length, false), kF),
                              {rows(inputs[0], qkv), alone[1], rows(inputs[3], out), alone[2], {}});
-    expect_near(rows(packed_back[5], qkv), back[4], {.relative = 1e-4, .absolute = 1e-5}, fmt::format("dqkv of {} tokens", length));
+    expect_near(rows(packed_back[5], qkv), back[4], {.relative = 1e-4, .absolute = 1e-5},
+                fmt::format("dqkv of {} tokens", length));
     at += length;
   }
 }
@@ -100,7 +105,8 @@ TEST_F(PackedAttention, PairsAreTheFlops) {
   packed.pairs = 1234;
   // 4 heads, 2 products of 2 · 24 FLOPs a pair; backward 5 products.
   EXPECT_EQ(attention_kernel().cost(attention_forward_problem(packed, kF)).total_useful_flops(), 1234 * 4 * 2 * 2 * 24);
-  EXPECT_EQ(attention_kernel().cost(attention_backward_problem(packed, kF)).total_useful_flops(), 1234 * 4 * 5 * 2 * 24);
+  EXPECT_EQ(attention_kernel().cost(attention_backward_problem(packed, kF)).total_useful_flops(),
+            1234 * 4 * 5 * 2 * 24);
 }
 
 TEST_F(PackedAttention, Mutants_OfTheDocuments_AreCaughtAndTheUndamagedOnePasses) {
@@ -108,14 +114,20 @@ TEST_F(PackedAttention, Mutants_OfTheDocuments_AreCaughtAndTheUndamagedOnePasses
   documents.pairs = 70 * 6;  // documents of about a dozen tokens
   for (const Problem& problem : {attention_forward_problem(documents, kF), attention_backward_problem(documents, kF)}) {
     EXPECT_TRUE(passes_with_keys(problem, [](std::vector<std::int32_t>&) {})) << problem.id();
-    EXPECT_FALSE(passes_with_keys(problem, [](std::vector<std::int32_t>& keys) { std::fill(keys.begin(), keys.end(), 0); }))
+    EXPECT_FALSE(
+        passes_with_keys(problem, [](std::vector<std::int32_t>& keys) { std::fill(keys.begin(), keys.end(), 0); }))
         << problem.id() << ": documents ignored";
-    EXPECT_FALSE(passes_with_keys(problem, [](std::vector<std::int32_t>& keys) {
-      for (std::int32_t& key : keys) key = std::max(0, key - 1);
-    })) << problem.id() << ": one key of the document before";
-    EXPECT_FALSE(passes_with_keys(problem, [](std::vector<std::int32_t>& keys) {
-      for (std::size_t t = 0; t < keys.size(); ++t) keys[t] = static_cast<std::int32_t>(t);
-    })) << problem.id() << ": the own key only";
+    EXPECT_FALSE(passes_with_keys(problem,
+                                  [](std::vector<std::int32_t>& keys) {
+                                    for (std::int32_t& key : keys) key = std::max(0, key - 1);
+                                  }))
+        << problem.id() << ": one key of the document before";
+    EXPECT_FALSE(passes_with_keys(problem,
+                                  [](std::vector<std::int32_t>& keys) {
+                                    for (std::size_t t = 0; t < keys.size(); ++t)
+                                      keys[t] = static_cast<std::int32_t>(t);
+                                  }))
+        << problem.id() << ": the own key only";
   }
 }
 

@@ -1,5 +1,5 @@
-// RMS norm, the variants rms_forward and rms_backward. Mutants that these tests catch: the mean subtracted; eps outside the
-// root; the weight left out of the backward sum; the residual gradient dropped; accumulation ignored.
+// RMS norm, the variants rms_forward and rms_backward. Mutants that these tests catch: the mean subtracted; eps outside
+// the root; the weight left out of the backward sum; the residual gradient dropped; accumulation ignored.
 #include <cmath>
 
 #include "kernels/kernel_test.h"

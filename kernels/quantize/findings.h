@@ -20,8 +20,8 @@ inline float amax_value(std::int32_t bits) {
   return bits > kInfinityBits ? std::bit_cast<float>(std::int32_t{0x7FC00000}) : std::bit_cast<float>(bits);
 }
 
-/// Who made a scale: earlier values, or the very values that it scales. The largest of those comes out at the format's largest
-/// value but for two roundings of fp32, which is no saturation.
+/// Who made a scale: earlier values, or the very values that it scales. The largest of those comes out at the format's
+/// largest value but for two roundings of fp32, which is no saturation.
 enum class ScaleOrigin : std::uint8_t { earlier, own };
 
 struct Thresholds {

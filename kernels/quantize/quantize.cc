@@ -15,7 +15,11 @@ namespace {
 constexpr Fill kCountsFill{.kind = Fill::Kind::constant, .offset = 7};
 
 Operand counts_operand(std::string name) {
-  return {.name = std::move(name), .access = Access::read_write, .format = Format::fp64, .extent = {2}, .fill = kCountsFill};
+  return {.name = std::move(name),
+          .access = Access::read_write,
+          .format = Format::fp64,
+          .extent = {2},
+          .fill = kCountsFill};
 }
 
 class QuantizeKernel : public Kernel {
@@ -63,14 +67,16 @@ class QuantizeKernel : public Kernel {
     for (std::int64_t i = 0; i < x.count; ++i) amax = larger_magnitude(amax, x.data[i]);
     double& scale = operands[at.scale].data[0];
     if (at.current) {
-      const ScaleChoice choice = scale_of_amax(static_cast<float>(amax), facts(p.formats[at.codes]).max_finite, static_cast<float>(scale));
+      const ScaleChoice choice =
+          scale_of_amax(static_cast<float>(amax), facts(p.formats[at.codes]).max_finite, static_cast<float>(scale));
       scale = choice.scale;
       operands[at.scale_counts()].data[0] += choice.kept;
       operands[at.scale_counts()].data[1] += choice.clamped;
     } else {
       operands[at.amax].data[0] = amax;
     }
-    const RefFindings findings{at.current ? ScaleOrigin::own : ScaleOrigin::earlier, operands[at.counts].data, operands[at.control].data};
+    const RefFindings findings{at.current ? ScaleOrigin::own : ScaleOrigin::earlier, operands[at.counts].data,
+                               operands[at.control].data};
     for (std::int64_t i = 0; i < x.count; ++i)
       operands[at.codes].data[i] = findings.code(x.data[i], static_cast<float>(scale), p.formats[at.codes]);
   }

@@ -1,4 +1,5 @@
-// Per-tensor FP8 quantization on the CPU: passes over x in chunks that stay in the L1 cache, the codes by the array codec.
+// Per-tensor FP8 quantization on the CPU: passes over x in chunks that stay in the L1 cache, the codes by the array
+// codec.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/quantize/quantize_cpu.cc"
 #include <hwy/foreach_target.h>
@@ -32,16 +33,18 @@ std::int32_t amax_of_range(Format x_format, const void* x, std::int64_t begin, s
 }
 
 /// With an earlier scale the amax comes from the same pass.
-Findings quantize_range(Format x_format, const void* x, float scale, ScaleOrigin origin, Format code_format, void* codes,
-                        std::int64_t begin, std::int64_t end) {
+Findings quantize_range(Format x_format, const void* x, float scale, ScaleOrigin origin, Format code_format,
+                        void* codes, std::int64_t begin, std::int64_t end) {
   const Thresholds thresholds(code_format, origin);
   RowBuffer x_buffer, scaled;
   Findings findings;
   for (std::int64_t at = begin; at < end; at += kRowChunk) {
     const std::int64_t count = std::min(kRowChunk, end - at);
     const float* row = load_row(x_format, x, at, count, x_buffer);
-    if (origin == ScaleOrigin::earlier) findings.amax_bits = std::max(findings.amax_bits, largest_magnitude(row, count));
-    scale_elements(row, [scale](auto d, std::int64_t) { return hn::Set(d, scale); }, thresholds, scaled.values, count, findings);
+    if (origin == ScaleOrigin::earlier)
+      findings.amax_bits = std::max(findings.amax_bits, largest_magnitude(row, count));
+    scale_elements(
+        row, [scale](auto d, std::int64_t) { return hn::Set(d, scale); }, thresholds, scaled.values, count, findings);
     store_row(code_format, scaled.values, count, codes, at);
   }
   return findings;
@@ -65,7 +68,10 @@ constexpr std::int64_t kSerialBelow = 8 * kRowChunk;
 class QuantizePlan : public Plan {
  public:
   explicit QuantizePlan(const Problem& problem)
-      : at_(problem), count_(problem.dim("count")), x_format_(problem.formats[at_.x]), code_format_(problem.formats[at_.codes]),
+      : at_(problem),
+        count_(problem.dim("count")),
+        x_format_(problem.formats[at_.x]),
+        code_format_(problem.formats[at_.codes]),
         accumulate_(problem.accumulate) {}
 
   void run(const Launch& launch) const override { at_.current ? run_current(launch) : run_delayed(launch); }
@@ -105,8 +111,8 @@ class QuantizePlan : public Plan {
     parallel_ranges(
         count_, kRowChunk,
         [&](int, std::int64_t begin, std::int64_t end) {
-          const Findings found = HWY_DYNAMIC_DISPATCH(quantize_range)(x_format_, launch.operands[at_.x], scale, origin,
-                                                                      code_format_, launch.operands[at_.codes], begin, end);
+          const Findings found = HWY_DYNAMIC_DISPATCH(quantize_range)(
+              x_format_, launch.operands[at_.x], scale, origin, code_format_, launch.operands[at_.codes], begin, end);
           const std::lock_guard lock(merging);
           all.merge(found);
         },
@@ -115,7 +121,9 @@ class QuantizePlan : public Plan {
   }
 
   float* scale(const Launch& launch) const { return static_cast<float*>(launch.operands[at_.scale]); }
-  static double* doubles(const Launch& launch, std::size_t operand) { return static_cast<double*>(launch.operands[operand]); }
+  static double* doubles(const Launch& launch, std::size_t operand) {
+    return static_cast<double*>(launch.operands[operand]);
+  }
 
   QuantizeLayout at_;
   std::int64_t count_;
@@ -126,7 +134,8 @@ class QuantizePlan : public Plan {
 }  // namespace
 
 std::span<const Implementation> quantize_cpu() {
-  static constexpr Implementation kTable[] = {{"quantize", "cpu", "mixroof", supports_quantizing, prepare_plan<QuantizePlan>}};
+  static constexpr Implementation kTable[] = {
+      {"quantize", "cpu", "mixroof", supports_quantizing, prepare_plan<QuantizePlan>}};
   return kTable;
 }
 

@@ -1,4 +1,5 @@
-// The passes over fp32 rows that quantizing kernels are made of, once per target (as kernels/vector-inl.h, which goes before).
+// The passes over fp32 rows that quantizing kernels are made of, once per target (as kernels/vector-inl.h, which goes
+// before).
 #if defined(MIXROOF_KERNELS_SCALE_ELEMENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef MIXROOF_KERNELS_SCALE_ELEMENTS_INL_H_
 #undef MIXROOF_KERNELS_SCALE_ELEMENTS_INL_H_
@@ -32,11 +33,12 @@ HWY_INLINE std::int32_t largest_magnitude(const float* HWY_RESTRICT x, std::int6
   return largest;
 }
 
-/// y = x · scale for whole vectors of [begin, count), counting what saturates and what becomes zero; returns where it stopped.
-/// `scale_at(d, i)` gives the scales of d's lanes from element i on.
+/// y = x · scale for whole vectors of [begin, count), counting what saturates and what becomes zero; returns where it
+/// stopped. `scale_at(d, i)` gives the scales of d's lanes from element i on.
 template <class D, class ScaleAt>
 HWY_INLINE std::int64_t scale_vectors(D d, const float* HWY_RESTRICT x, ScaleAt scale_at, const Thresholds& t,
-                                      float* HWY_RESTRICT y, std::int64_t begin, std::int64_t count, Findings& findings) {
+                                      float* HWY_RESTRICT y, std::int64_t begin, std::int64_t count,
+                                      Findings& findings) {
   const hn::RebindToSigned<D> d_int;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const auto saturates_above = hn::Set(d, t.saturates_above), zero_up_to = hn::Set(d, t.rounds_to_zero);

@@ -29,10 +29,14 @@ ScaleChoice mx_scale_of_amax(float amax, double max_finite, MxRounding rounding)
 
 std::int64_t scale_block(Fp8Scaling scaling, std::int64_t reduction) {
   switch (scaling) {
-    case Fp8Scaling::channel: return std::max<std::int64_t>(reduction, 1);
-    case Fp8Scaling::block128: return 128;
-    case Fp8Scaling::mx32: return 32;
-    default: return 0;
+    case Fp8Scaling::channel:
+      return std::max<std::int64_t>(reduction, 1);
+    case Fp8Scaling::block128:
+      return 128;
+    case Fp8Scaling::mx32:
+      return 32;
+    default:
+      return 0;
   }
 }
 

@@ -9,7 +9,9 @@ namespace mixroof {
 struct BlockLayout : BlockShape {
   explicit BlockLayout(const Problem& p)
       : BlockShape{p.dim("rows"), p.dim("width"), p.dim("block"), p.dim("along_rows") != 0},
-        x_format(p.formats[x]), code_format(p.formats[codes]), scale_format(p.formats[scale_inv]) {}
+        x_format(p.formats[x]),
+        code_format(p.formats[codes]),
+        scale_format(p.formats[scale_inv]) {}
 
   std::int64_t blocks() const { return ((along_rows ? width : rows) + block - 1) / block; }
   std::int64_t scales() const { return blocks() * (along_rows ? rows : width); }

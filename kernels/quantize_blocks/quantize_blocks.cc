@@ -14,7 +14,9 @@ namespace {
 class QuantizeBlocksKernel final : public Kernel {
  public:
   std::string_view name() const override { return "quantize_blocks"; }
-  std::string_view summary() const override { return "FP8 codes with a scale per row, column or block, from its own values"; }
+  std::string_view summary() const override {
+    return "FP8 codes with a scale per row, column or block, from its own values";
+  }
   CostCategory category() const override { return CostCategory::quantize; }
 
   std::vector<Operand> operands(const Problem& p) const override {
@@ -22,12 +24,13 @@ class QuantizeBlocksKernel final : public Kernel {
     const Fill counts{.kind = Fill::Kind::constant, .offset = 7};
     const std::vector<std::int64_t> scales =
         s.along_rows ? std::vector{s.rows, s.blocks()} : std::vector{s.blocks(), s.width};
-    return {{.name = "x", .format = s.x_format, .extent = {s.rows, s.width}},
-            {.name = "codes", .access = Access::write, .format = s.code_format, .extent = {s.rows, s.width}},
-            {.name = "scale_inv", .access = Access::write, .format = s.scale_format, .extent = scales},
-            {.name = "counts", .access = Access::read_write, .format = Format::fp64, .extent = {2}, .fill = counts},
-            {.name = "scale_counts", .access = Access::read_write, .format = Format::fp64, .extent = {2}, .fill = counts},
-            control_operand()};
+    return {
+        {.name = "x", .format = s.x_format, .extent = {s.rows, s.width}},
+        {.name = "codes", .access = Access::write, .format = s.code_format, .extent = {s.rows, s.width}},
+        {.name = "scale_inv", .access = Access::write, .format = s.scale_format, .extent = scales},
+        {.name = "counts", .access = Access::read_write, .format = Format::fp64, .extent = {2}, .fill = counts},
+        {.name = "scale_counts", .access = Access::read_write, .format = Format::fp64, .extent = {2}, .fill = counts},
+        control_operand()};
   }
 
   Cost cost(const Problem& p) const override {
@@ -41,12 +44,15 @@ class QuantizeBlocksKernel final : public Kernel {
     const BlockLayout s(p);
     const RefFindings findings{ScaleOrigin::own, o[BlockLayout::counts].data, o[BlockLayout::control].data};
     const std::int64_t lines = s.along_rows ? s.rows : s.width, length = s.along_rows ? s.width : s.rows;
-    const auto element = [&](std::int64_t line, std::int64_t i) { return s.along_rows ? line * s.width + i : i * s.width + line; };
+    const auto element = [&](std::int64_t line, std::int64_t i) {
+      return s.along_rows ? line * s.width + i : i * s.width + line;
+    };
     for (std::int64_t line = 0; line < lines; ++line)
       for (std::int64_t b = 0; b < s.blocks(); ++b) {
         const std::int64_t begin = b * s.block, end = std::min(begin + s.block, length);
         double amax = 0;
-        for (std::int64_t i = begin; i < end; ++i) amax = larger_magnitude(amax, o[BlockLayout::x].data[element(line, i)]);
+        for (std::int64_t i = begin; i < end; ++i)
+          amax = larger_magnitude(amax, o[BlockLayout::x].data[element(line, i)]);
         const ScaleChoice choice = s.choose(static_cast<float>(amax));
         o[BlockLayout::scale_inv].data[s.along_rows ? line * s.blocks() + b : b * s.width + line] = choice.scale_inv;
         o[BlockLayout::scale_counts].data[0] += choice.kept;
@@ -78,8 +84,17 @@ class QuantizeBlocksKernel final : public Kernel {
     std::vector<Case> cases;
     for (const std::string_view codes : {"fp8_e4m3", "fp8_e5m2"})
       for (const std::int64_t along_rows : {1, 0})
-        for (const auto& [rows, width] : {std::pair<std::int64_t, std::int64_t>{0, 16}, {1, 1}, {3, 0}, {3, 31}, {5, 32},
-                                          {33, 33}, {7, 129}, {130, 17}, {2, 1030}, {300, 70}, {1100, 9}})
+        for (const auto& [rows, width] : {std::pair<std::int64_t, std::int64_t>{0, 16},
+                                          {1, 1},
+                                          {3, 0},
+                                          {3, 31},
+                                          {5, 32},
+                                          {33, 33},
+                                          {7, 129},
+                                          {130, 17},
+                                          {2, 1030},
+                                          {300, 70},
+                                          {1100, 9}})
           cases.push_back({std::string(codes), {{"rows", rows}, {"width", width}, {"along_rows", along_rows}}});
     return cases;
   }
@@ -88,7 +103,8 @@ class QuantizeBlocksKernel final : public Kernel {
   std::optional<Problem> problem(const Recipe& recipe, const Case& c) const override {
     if (!recipe.uses_fp8() || is_per_tensor(recipe.fp8)) return std::nullopt;
     const std::optional<Format> codes = parse_format(c.variant);
-    if (!codes) throw UsageError(fmt::format("quantize_blocks: unknown format '{}'; give fp8_e4m3 or fp8_e5m2", c.variant));
+    if (!codes)
+      throw UsageError(fmt::format("quantize_blocks: unknown format '{}'; give fp8_e4m3 or fp8_e5m2", c.variant));
     BlockShape shape{.rows = case_dim(name(), c, "rows"),
                      .width = case_dim(name(), c, "width"),
                      .along_rows = case_dim(name(), c, "along_rows", 1) != 0};

@@ -1,5 +1,5 @@
-// FP8 quantization by blocks on the CPU. Blocks in rows: amax, scale and codes of one block after another, which stays in the L1
-// cache. Blocks in columns: stripes of a few hundred columns, whose maxima and scales are rows of fp32.
+// FP8 quantization by blocks on the CPU. Blocks in rows: amax, scale and codes of one block after another, which stays
+// in the L1 cache. Blocks in columns: stripes of a few hundred columns, whose maxima and scales are rows of fp32.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/quantize_blocks/quantize_blocks_cpu.cc"
 #include <hwy/foreach_target.h>
@@ -41,8 +41,8 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
 /// One block that lies in a row, from element `first` of the tensor on.
-void quantize_in_row(const BlockLayout& s, const Tensors& t, std::int64_t first, std::int64_t count, std::int64_t scale_at,
-                     Findings& findings) {
+void quantize_in_row(const BlockLayout& s, const Tensors& t, std::int64_t first, std::int64_t count,
+                     std::int64_t scale_at, Findings& findings) {
   const Thresholds thresholds(s.code_format, ScaleOrigin::own);
   RowBuffer x_buffer, scaled;
   std::int32_t amax = 0;
@@ -55,7 +55,8 @@ void quantize_in_row(const BlockLayout& s, const Tensors& t, std::int64_t first,
   findings.amax_bits = std::max(findings.amax_bits, amax);
   for_chunks(count, [&](std::int64_t at, std::int64_t n) {
     const float* row = load_row(s.x_format, t.x, first + at, n, x_buffer);
-    scale_elements(row, [&](auto d, std::int64_t) { return hn::Set(d, choice.scale); }, thresholds, scaled.values, n, findings);
+    scale_elements(
+        row, [&](auto d, std::int64_t) { return hn::Set(d, choice.scale); }, thresholds, scaled.values, n, findings);
     store_row(s.code_format, scaled.values, n, t.codes, first + at);
   });
 }
@@ -64,7 +65,8 @@ Findings quantize_rows(const BlockLayout& s, const Tensors& t, std::int64_t begi
   Findings findings;
   for (std::int64_t row = begin; row < end; ++row)
     for (std::int64_t b = 0; b < s.blocks(); ++b)
-      quantize_in_row(s, t, row * s.width + b * s.block, std::min(s.block, s.width - b * s.block), row * s.blocks() + b, findings);
+      quantize_in_row(s, t, row * s.width + b * s.block, std::min(s.block, s.width - b * s.block), row * s.blocks() + b,
+                      findings);
   return findings;
 }
 
@@ -94,7 +96,8 @@ void quantize_stripe(const BlockLayout& s, const Tensors& t, std::int64_t b, std
   encode(s.scale_format, inverses, element_address(s.scale_format, t.scale_inv, b * s.width + column), count);
   for (std::int64_t row = begin; row < end; ++row) {
     const float* x = load_row(s.x_format, t.x, row * s.width + column, count, x_buffer);
-    scale_elements(x, [&](auto d, std::int64_t i) { return hn::LoadU(d, scales + i); }, thresholds, scaled, count, findings);
+    scale_elements(
+        x, [&](auto d, std::int64_t i) { return hn::LoadU(d, scales + i); }, thresholds, scaled, count, findings);
     store_row(s.code_format, scaled, count, t.codes, row * s.width + column);
   }
 }
@@ -150,7 +153,9 @@ class QuantizeBlocksPlan : public Plan {
   std::string implementation() const override { return fmt::format("mixroof {}", HWY_DYNAMIC_DISPATCH(target_name)()); }
 
  private:
-  static double* doubles(const Launch& launch, std::size_t operand) { return static_cast<double*>(launch.operands[operand]); }
+  static double* doubles(const Launch& launch, std::size_t operand) {
+    return static_cast<double*>(launch.operands[operand]);
+  }
 
   BlockLayout shape_;
 };

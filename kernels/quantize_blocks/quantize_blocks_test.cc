@@ -1,5 +1,5 @@
-// Mutants that these tests catch: the last, shorter block without a scale of its own; a scale per row where one per column is
-// wanted; the scale of the block before; the scale stored instead of its inverse; counts overwritten.
+// Mutants that these tests catch: the last, shorter block without a scale of its own; a scale per row where one per
+// column is wanted; the scale of the block before; the scale stored instead of its inverse; counts overwritten.
 #include "kernels/quantize_blocks/quantize_blocks.h"
 
 #include <gtest/gtest.h>
@@ -19,9 +19,11 @@ class QuantizeBlocks : public testing::Test {
     std::vector<double> codes, scale_inv, counts, scale_counts;
     double found_inf;
   };
-  Quantized quantize(const std::vector<double>& x, const BlockShape& shape, Format scale = Format::fp32, Format codes = kE4m3) {
-    const auto after = run_on(*backend_, quantize_blocks_kernel(), quantize_blocks_problem(shape, Format::fp32, codes, scale),
-                              {x, {}, {}, {0, 0}, {0, 0}, control_with({})});
+  Quantized quantize(const std::vector<double>& x, const BlockShape& shape, Format scale = Format::fp32,
+                     Format codes = kE4m3) {
+    const auto after =
+        run_on(*backend_, quantize_blocks_kernel(), quantize_blocks_problem(shape, Format::fp32, codes, scale),
+               {x, {}, {}, {0, 0}, {0, 0}, control_with({})});
     return {after[1], after[2], after[3], after[4], slot(after[5].data(), Slot::found_inf)};
   }
   template <typename Damage>
@@ -34,7 +36,9 @@ class QuantizeBlocks : public testing::Test {
   const BlockShape along_columns_{.rows = 300, .width = 5, .block = 128, .along_rows = false};
 };
 
-TEST_F(QuantizeBlocks, EveryCase_EqualsTheReference_OnEveryTarget) { expect_all_cases_pass(quantize_blocks_kernel(), *backend_); }
+TEST_F(QuantizeBlocks, EveryCase_EqualsTheReference_OnEveryTarget) {
+  expect_all_cases_pass(quantize_blocks_kernel(), *backend_);
+}
 
 TEST_F(QuantizeBlocks, ByHand_EachBlockTakesItsOwnLargestValue) {
   // Blocks of two along the rows: amax 448, 4 and, alone in its block, 7.
@@ -42,7 +46,8 @@ TEST_F(QuantizeBlocks, ByHand_EachBlockTakesItsOwnLargestValue) {
   EXPECT_EQ(rows.codes, (std::vector<double>{-448, 1, 224, 448, 448}));
   EXPECT_EQ(rows.scale_inv, (std::vector<double>{1, 1 / 112.0f, 1 / 64.0f}));
   // Along the columns of [4, 2] with blocks of three: column 0 has 1, 2, 4 | 8, column 1 zeros | 448.
-  const Quantized columns = quantize({1, 0, 2, 0, 4, 0, 8, 448}, {.rows = 4, .width = 2, .block = 3, .along_rows = false});
+  const Quantized columns =
+      quantize({1, 0, 2, 0, 4, 0, 8, 448}, {.rows = 4, .width = 2, .block = 3, .along_rows = false});
   EXPECT_EQ(columns.codes, (std::vector<double>{112, 0, 224, 0, 448, 0, 448, 448}));
   EXPECT_EQ(columns.scale_inv, (std::vector<double>{1 / 112.0f, 1, 1 / 56.0f, 1}));
   EXPECT_EQ(columns.scale_counts, (std::vector<double>{1, 0})) << "the block of zeros kept scale 1";
@@ -97,12 +102,14 @@ TEST_F(QuantizeBlocks, ColumnsOfTheTranspose_GiveTheSameCodesAndScales) {
 }
 
 TEST(QuantizeBlocksCost, CountsEachByteOnce) {
-  const Problem problem = quantize_blocks_problem({.rows = 10, .width = 300, .block = 128}, Format::bf16, kE4m3, Format::fp32);
+  const Problem problem =
+      quantize_blocks_problem({.rows = 10, .width = 300, .block = 128}, Format::bf16, kE4m3, Format::fp32);
   const Cost cost = quantize_blocks_kernel().cost(problem);
   EXPECT_EQ(cost.total_useful_flops(), 3000);
   EXPECT_EQ(cost.bytes_read, 6000 + 2 * 16 + 32 * 8);
   EXPECT_EQ(cost.bytes_written, 3000 + 10 * 3 * 4 + 2 * 16 + 32 * 8);
-  const Problem mx = quantize_blocks_problem({.rows = 10, .width = 300, .block = 32}, Format::bf16, kE4m3, Format::e8m0);
+  const Problem mx =
+      quantize_blocks_problem({.rows = 10, .width = 300, .block = 32}, Format::bf16, kE4m3, Format::e8m0);
   EXPECT_EQ(quantize_blocks_kernel().cost(mx).bytes_written, 3000 + 10 * 10 + 2 * 16 + 32 * 8);
 }
 
@@ -119,8 +126,8 @@ TEST_F(QuantizeBlocks, Mutant_LastBlockTakesTheScaleBeforeIt_IsCaught) {
 }
 
 TEST_F(QuantizeBlocks, Mutant_ScalesOfTheOtherDimension_AreCaught) {
-  const auto other = backend_->prepare(
-      quantize_blocks_problem({.rows = 5, .width = 5, .block = 5, .along_rows = true}, Format::fp32, kE4m3, Format::fp32));
+  const auto other = backend_->prepare(quantize_blocks_problem({.rows = 5, .width = 5, .block = 5, .along_rows = true},
+                                                               Format::fp32, kE4m3, Format::fp32));
   const BlockShape shape{.rows = 5, .width = 5, .block = 5, .along_rows = false};
   EXPECT_FALSE(passes(shape, [&](const Plan&, const Launch& l) { other->run(l); }));
 }
@@ -145,8 +152,10 @@ TEST(QuantizeBlocksProblem, ImpossibleOnes_AreRefused) {
   };
   EXPECT_THAT(message({.rows = -1, .width = 1, .block = 1}, kE4m3, Format::fp32), testing::HasSubstr("rows=-1"));
   EXPECT_THAT(message({.rows = 1, .width = 1, .block = 0}, kE4m3, Format::fp32), testing::HasSubstr("block=0"));
-  EXPECT_THAT(message({.rows = 1, .width = 1, .block = 1}, Format::bf16, Format::fp32), testing::HasSubstr("codes cannot be bf16"));
-  EXPECT_THAT(message({.rows = 1, .width = 1, .block = 1}, kE4m3, Format::bf16), testing::HasSubstr("scales cannot be bf16"));
+  EXPECT_THAT(message({.rows = 1, .width = 1, .block = 1}, Format::bf16, Format::fp32),
+              testing::HasSubstr("codes cannot be bf16"));
+  EXPECT_THAT(message({.rows = 1, .width = 1, .block = 1}, kE4m3, Format::bf16),
+              testing::HasSubstr("scales cannot be bf16"));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Mutants that these tests catch: interleaved pairs; positions shifted by one; angles of the wrong base; values turned too;
-// keys left as they are; backward turned the way of forward; documents' positions ignored.
+// Mutants that these tests catch: interleaved pairs; positions shifted by one; angles of the wrong base; values turned
+// too; keys left as they are; backward turned the way of forward; documents' positions ignored.
 #include "kernels/rope/rope.h"
 
 #include <array>
@@ -47,7 +47,8 @@ void plain_rope(const Problem& problem, const Launch& launch, const Defects& def
 class Rope : public testing::Test {
  protected:
   bool passes(const Problem& problem, const Defects& defects) {
-    return check_mutant(*backend_, rope_kernel(), problem, [&](const Launch& l) { plain_rope(problem, l, defects); }).pass;
+    return check_mutant(*backend_, rope_kernel(), problem, [&](const Launch& l) { plain_rope(problem, l, defects); })
+        .pass;
   }
   std::unique_ptr<Backend> backend_ = make_cpu_backend(2);
   const RopeShape shape_{.batch = 2, .seq = 9, .heads = 4, .kv_heads = 2, .head_dim = 16, .context = 12};
@@ -106,7 +107,8 @@ TEST_F(Rope, BackwardUndoesForward) {
     const Problem forward = rope_forward_problem(shape, kF, kTheta);
     const std::vector<std::vector<double>> inputs = make_inputs(rope_kernel(), forward, 3);
     std::vector<std::vector<double>> turned = run_on(*backend_, rope_kernel(), forward, inputs);
-    const std::vector<double> back = run_on(*backend_, rope_kernel(), rope_backward_problem(shape, kF, kTheta), turned).back();
+    const std::vector<double> back =
+        run_on(*backend_, rope_kernel(), rope_backward_problem(shape, kF, kTheta), turned).back();
     expect_near(back, inputs.back(), {.absolute = 1e-6}, packed ? "packed" : "plain");
   }
 }
@@ -119,7 +121,8 @@ TEST_F(Rope, PackedRowsTurnByTheirIds) {
   // Ids that are the places themselves: the same bits as without ids.
   for (std::size_t i = 0; i < inputs[0].size(); ++i) inputs[0][i] = static_cast<double>(i % 9);
   const auto with_ids = run_on(*backend_, rope_kernel(), problem, inputs).back();
-  EXPECT_TRUE(same_bytes(with_ids, run_on(*backend_, rope_kernel(), rope_forward_problem(shape_, kF, kTheta), {inputs[1]})[0]));
+  EXPECT_TRUE(
+      same_bytes(with_ids, run_on(*backend_, rope_kernel(), rope_forward_problem(shape_, kF, kTheta), {inputs[1]})[0]));
   // Every document starts at position 0, which turns nothing.
   std::fill(inputs[0].begin(), inputs[0].end(), 0.0);
   EXPECT_TRUE(same_bytes(run_on(*backend_, rope_kernel(), problem, inputs).back(), inputs[1]));

@@ -45,10 +45,12 @@ SharedScale by_blocks(Workbench& bench, const Values& x, const char* text, Fp8Sc
 }  // namespace
 
 std::vector<SharedScale> share_scales(Workbench& bench, double outlier) {
-  Values x = make_inputs(quantize_kernel(), quantize_problem(kRows * kWidth, Format::fp32, kCodes, false), /*seed=*/1)[0];
+  Values x =
+      make_inputs(quantize_kernel(), quantize_problem(kRows * kWidth, Format::fp32, kCodes, false), /*seed=*/1)[0];
   x[kOutlier] = outlier;
   return {per_tensor(bench, x), by_blocks(bench, x, "a row of 256", Fp8Scaling::channel),
-          by_blocks(bench, x, "128 values", Fp8Scaling::block128), by_blocks(bench, x, "32 values, E8M0 (MXFP8)", Fp8Scaling::mx32)};
+          by_blocks(bench, x, "128 values", Fp8Scaling::block128),
+          by_blocks(bench, x, "32 values, E8M0 (MXFP8)", Fp8Scaling::mx32)};
 }
 
 }  // namespace mixroof::cli

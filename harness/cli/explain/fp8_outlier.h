@@ -15,8 +15,8 @@ struct SharedScale {
   double flushed;         // values that became zero
 };
 
-/// 8 x 256 normal values in E4M3, one of them replaced by `outlier`: with a scale per tensor, row, block of 128 and, by MXFP8, block
-/// of 32.
+/// 8 x 256 normal values in E4M3, one of them replaced by `outlier`: with a scale per tensor, row, block of 128 and, by
+/// MXFP8, block of 32.
 std::vector<SharedScale> share_scales(Workbench& bench, double outlier);
 
 }  // namespace mixroof::cli
