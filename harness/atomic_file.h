@@ -49,11 +49,16 @@ class AtomicFile {
   void commit(std::optional<mode_t> mode = std::nullopt);
 
  private:
+  int create();
   [[noreturn]] void fail() const;
 
   std::filesystem::path destination_, path_;
   FileDescriptor fd_;
   bool is_ours_;
 };
+
+/// Removes what killed processes left in `folder`: temporary files whose process is gone or has this one's id. For a
+/// folder that one process writes at a time, before this process writes there.
+void remove_abandoned(const std::filesystem::path& folder);
 
 }  // namespace mixroof

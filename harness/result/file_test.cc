@@ -1,5 +1,6 @@
 // Documents on disk: what the file system refuses, and that a failed write leaves the old document.
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -9,6 +10,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "harness/atomic_file.h"
 #include "harness/result/read.h"
 #include "harness/result/write.h"
 
@@ -177,6 +179,17 @@ TEST_F(ResultFile, ReadingNamesTheFileAndTheReason) {
   EXPECT_THAT(failure([&] { read_document(folder_); }), HasSubstr("is a directory"));
   std::ofstream(folder_ / "cut.json") << "{\"schema\":";
   EXPECT_THAT(failure([&] { read_document(folder_ / "cut.json"); }), HasSubstr("cut.json: line 1, column 11"));
+}
+
+// Process ids repeat, in containers at every start: names that a killed run left do not stand in the way.
+TEST_F(ResultFile, NamesLeftByAKilledProcessOfThisId_DoNotStandInTheWay) {
+  for (int number = 0; number < 500; ++number)
+    std::ofstream(folder_ / fmt::format(".mixroof-{}-{}.tmp", ::getpid(), number)) << "x";
+  AtomicFile file(folder_ / "result.json");
+  ASSERT_TRUE(file.is_open());
+  file.write("y");
+  file.commit();
+  EXPECT_EQ(fs::file_size(folder_ / "result.json"), 1u);
 }
 
 }  // namespace
