@@ -184,6 +184,8 @@ void SafetensorsFile::read_header() {
       offsets_.push_back(expected);
       expected = offsets[1];
       tensors_.push_back(std::move(tensor));
+    } catch (const Error&) {  // a product of dimensions past 2^63 - 1
+      refuse(fmt::format("tensor '{}' has a shape of more values than fit a file", name));
     } catch (const ordered_json::exception&) {
       refuse(fmt::format("the header's entry '{}' is not what the format says", name));
     }

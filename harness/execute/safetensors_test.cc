@@ -94,6 +94,7 @@ TEST_F(Safetensors, BrokenFiles_AreRefusedWithFileAndWhatIsWrong) {
         << header;
   };
   EXPECT_EQ(refusal(file(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8)), "");
+  expect(R"({"a":{"dtype":"F32","shape":[4611686018427387904,64],"data_offsets":[0,8]}})", 8, "more values than fit");
   expect(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 7, "its header says");
   expect(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 9, "its header says");
   expect(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4, "'a' lies at bytes 0 to 4, expected 0 to 8");

@@ -40,6 +40,28 @@ ordered_json exact(const std::vector<double>& values) {
   return all;
 }
 
+/// A value as a message shows it: short, on one line.
+std::string text_of(const ordered_json& value) {
+  if (value.is_structured()) return fmt::format("an {}", value.type_name());
+  const std::string all = value.dump();
+  return all.size() <= 60 ? all : all.substr(0, 57) + "...";
+}
+
+const ordered_json& field(const ordered_json& object, const char* key) {
+  if (!object.is_object() || !object.contains(key)) throw UsageError(fmt::format("has no key '{}'", key));
+  return object.at(key);
+}
+
+template <class Value>
+Value field(const ordered_json& object, const char* key, const char* expected) {
+  const ordered_json& value = field(object, key);
+  try {
+    return value.get<Value>();
+  } catch (const ordered_json::exception&) {
+    throw UsageError(fmt::format("key '{}' is {}, expected {}", key, text_of(value), expected));
+  }
+}
+
 double number_of(const ordered_json& value) {
   if (value.is_number()) return value.get<double>();
   const auto word = value.get<std::string>();
@@ -89,29 +111,35 @@ ordered_json state_json(const TrainingState& s, const UpdateOutcome& outcome) {
 
 TrainingState state_of_json(const ordered_json& json) {
   TrainingState s;
-  s.tool_version = json.at("tool_version").get<std::string>();
-  s.recipe = json.at("recipe").get<std::string>();
-  s.update = json.at("update").get<std::int64_t>();
-  for (const auto& [key, value] : json.at("workload").items()) s.workload.emplace_back(key, value.get<std::string>());
-  const ordered_json& tensors = json.at("tensors");
-  s.tensors_file = tensors.at("file").get<std::string>();
-  s.tensors_bytes = tensors.at("bytes").get<std::int64_t>();
-  s.tensors_sha256 = tensors.at("sha256").get<std::string>();
-  const ordered_json& history = json.at("history");
-  s.history = {.loss = numbers_of(history.at("loss")),
-               .grad_norm = numbers_of(history.at("grad_norm")),
-               .loss_scale = numbers_of(history.at("loss_scale")),
-               .overflowed = history.at("overflowed").get<std::vector<std::int64_t>>()};
-  for (const ordered_json& row : json.at("tuning"))
-    s.tuning[row.at("problem").get<std::string>()] = {.implementation = row.at("implementation").get<std::string>(),
-                                                      .library = row.at("library").get<std::string>(),
-                                                      .time_s = number_of(row.at("time_s"))};
+  s.tool_version = field<std::string>(json, "tool_version", "a text");
+  s.recipe = field<std::string>(json, "recipe", "a text");
+  s.update = field<std::int64_t>(json, "update", "a number of updates");
+  if (s.update < 0) throw UsageError(fmt::format("key 'update' is {}, expected 0 or more", s.update));
+  for (const auto& [key, value] : field(json, "workload").items())
+    s.workload.emplace_back(key, value.get<std::string>());
+  const ordered_json& tensors = field(json, "tensors");
+  s.tensors_file = field<std::string>(tensors, "file", "a file name");
+  if (s.tensors_file != fs::path(s.tensors_file).filename())
+    throw UsageError(fmt::format("key 'file' is {}, expected a file of the same folder", s.tensors_file));
+  s.tensors_bytes = field<std::int64_t>(tensors, "bytes", "a number of bytes");
+  s.tensors_sha256 = field<std::string>(tensors, "sha256", "a text");
+  const ordered_json& history = field(json, "history");
+  s.history = {.loss = numbers_of(field(history, "loss")),
+               .grad_norm = numbers_of(field(history, "grad_norm")),
+               .loss_scale = numbers_of(field(history, "loss_scale")),
+               .overflowed = field<std::vector<std::int64_t>>(history, "overflowed", "a list of updates")};
+  for (const ordered_json& row : field(json, "tuning"))
+    s.tuning[field<std::string>(row, "problem", "a text")] = {
+        .implementation = field<std::string>(row, "implementation", "a text"),
+        .library = field<std::string>(row, "library", "a text"),
+        .time_s = number_of(field(row, "time_s"))};
   return s;
 }
 
 /// "mixroof/state/1.x" of this major version.
 void check_schema(const fs::path& path, const ordered_json& json) {
-  const std::string schema = json.is_object() ? json.value("schema", "") : "";
+  const bool has_schema = json.is_object() && json.contains("schema") && json.at("schema").is_string();
+  const std::string schema = has_schema ? json.at("schema").get<std::string>() : "";
   if (!schema.starts_with("mixroof/state/"))
     throw UsageError(fmt::format("{}: is no saved training state (no schema mixroof/state/…)", path.string()));
   if (!schema.starts_with("mixroof/state/1."))
@@ -243,6 +271,14 @@ void restore_same(const SafetensorsFile& file, Execution& execution) {
   }
 }
 
+/// The clocks of the control tensor and state.json tell of one moment.
+void check_clock(const SafetensorsFile& file, const TrainingState& state, const Execution& execution) {
+  const std::int64_t attempted = execution.outcome().attempted;
+  if (attempted != state.update)
+    throw UsageError(fmt::format("{}: tensor 'control' stands at update {}, expected {} ({})", file.path().string(),
+                                 attempted, state.update, kStateFile));
+}
+
 }  // namespace
 
 void save_training_state(const fs::path& folder, TrainingState state, const Execution& execution,
@@ -283,7 +319,7 @@ void save_training_state(const fs::path& folder, TrainingState state, const Exec
 TrainingState load_training_state(const fs::path& folder) {
   const fs::path path = folder / kStateFile;
   std::ifstream stream(path);
-  if (!stream)
+  if (!stream || !fs::is_regular_file(path))
     throw UsageError(
         fmt::format("{}: cannot be read; --load-state takes a folder that --save-state made", path.string()));
   const ordered_json json = ordered_json::parse(stream, nullptr, /*allow_exceptions=*/false);
@@ -318,6 +354,7 @@ std::vector<std::string> restore_training_state(const fs::path& folder, const Tr
   const Recipe& recipe = *execution.program().recipe;
   if (state.recipe == recipe.name) {
     restore_same(file, execution);
+    check_clock(file, state, execution);
     return {};
   }
   Conversion conversion(file, execution);
@@ -325,6 +362,7 @@ std::vector<std::string> restore_training_state(const fs::path& folder, const Tr
   const bool keeps_scale =
       find_recipe(state.recipe).loss_scaling == LossScaling::dynamic && recipe.loss_scaling == LossScaling::dynamic;
   conversion.convert_control(keeps_scale);
+  check_clock(file, state, execution);
   std::vector<std::string> report = conversion.report();
   report.insert(report.begin(), fmt::format("from recipe {}", state.recipe));
   if (recipe.loss_scaling == LossScaling::dynamic)

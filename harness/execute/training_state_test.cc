@@ -210,8 +210,20 @@ TEST_F(TrainingStates, DamagedStates_AreRefusedWithFileKeyAndValues) {
   edit_json("mixroof/state/1.0", "something");
   EXPECT_THAT(refusal(), HasSubstr("no saved training state"));
   save();
+  edit_json("\"mixroof/state/1.0\"", "7");
+  EXPECT_THAT(refusal(), HasSubstr("no saved training state"));
+  save();
   edit_json("\"update\"", "\"date\"");
-  EXPECT_THAT(refusal(), HasSubstr("update"));
+  EXPECT_THAT(refusal(), HasSubstr("state.json: has no key 'update'"));
+  save();
+  edit_json("\"update\": 1", "\"update\": \"one\"");
+  EXPECT_THAT(refusal(), HasSubstr("key 'update' is \"one\", expected a number of updates"));
+  save();
+  edit_json("\"update\": 1", "\"update\": -1");
+  EXPECT_THAT(refusal(), HasSubstr("key 'update' is -1, expected 0 or more"));
+  save();
+  edit_json("\"file\": \"", "\"file\": \"../s/");
+  EXPECT_THAT(refusal(), HasSubstr("expected a file of the same folder"));
   save();
   edit_json("\"update\": 1", "\"update\": 2");
   EXPECT_THAT(refusal(), testing::AllOf(HasSubstr("1 values"), HasSubstr("expected 2")));
@@ -231,6 +243,23 @@ TEST_F(TrainingStates, DamagedStates_AreRefusedWithFileKeyAndValues) {
   EXPECT_THAT(refusal(), testing::AllOf(HasSubstr("damaged"), HasSubstr("SHA-256")));
   fs::remove(tensors);
   EXPECT_THAT(refusal(), HasSubstr("cannot be opened"));
+}
+
+TEST_F(TrainingStates, AJsonOfAnotherMomentThanItsTensors_IsRefused) {
+  const auto execution = start("fp32", 1);
+  train(*execution, 1, 2);
+  TrainingState state = state_of(*execution);
+  state.update = 1;
+  for (std::vector<double>* list : {&state.history.loss, &state.history.grad_norm, &state.history.loss_scale})
+    list->pop_back();
+  save_training_state(folder_, state, *execution);
+  for (const char* recipe : {"fp32", "bf16-master"})
+    EXPECT_THAT(restore_refusal(*start(recipe, 1)), HasSubstr("'control' stands at update 2, expected 1")) << recipe;
+}
+
+TEST_F(TrainingStates, AFolderInPlaceOfTheJson_IsRefused) {
+  fs::create_directories(folder_ / "state.json");
+  EXPECT_THAT(refusal(), HasSubstr("state.json: cannot be read"));
 }
 
 TEST_F(TrainingStates, AnotherShape_IsRefusedByTensor) {

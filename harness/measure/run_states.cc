@@ -14,6 +14,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// What of a model its parameters' names and shapes do not tell.
+std::string shape_of(const Model& m) {
+  return fmt::format("{}: layers {} width {} heads {}/{} of {} hidden {} vocab {} context {} eps {} theta {}{}{}",
+                     m.family, m.layers, m.width, m.heads, m.kv_heads, m.head_dim, m.hidden, m.vocab, m.context,
+                     m.norm_eps, m.rope_theta, m.tied_head ? " tied" : "", m.qkv_bias ? " qkv bias" : "");
+}
+
 /// Everything that the numbers of an update depend on, but the recipe.
 std::vector<std::pair<std::string, std::string>> workload_of(const RunConfig& config, const TokenData& data) {
   const AdamwConstants& adamw = config.lower.optimizer;
@@ -21,7 +28,7 @@ std::vector<std::pair<std::string, std::string>> workload_of(const RunConfig& co
   const auto number = [](double value) { return fmt::format("{}", value); };
   std::vector<std::pair<std::string, std::string>> facts = {
       {"--model", config.model.name},
-      {"parameters", std::to_string(config.model.parameters())},
+      {"model shape", shape_of(config.model)},
       {"data sha256", data.sha256()},
       {"--document-end", data.document_end() ? std::to_string(*data.document_end()) : "none"},
       {"--seed", std::to_string(config.seed)},
@@ -92,6 +99,7 @@ void RunStates::make_folders() const {
     const fs::path folder = fs::path(config_.save_state) / recipe->name;
     std::error_code error;
     fs::create_directories(folder, error);
+    remove_abandoned(folder);
     if (!error && !AtomicFile(folder / "probe").is_open()) error = std::error_code(errno, std::generic_category());
     if (error)
       throw UsageError(
@@ -113,7 +121,11 @@ void RunStates::load(const Recipe& recipe) {
                   folder.string(), recipe.name, fmt::join(there, ", ")));
   }
   Loaded loaded{own, load_training_state(own)};
-  find_recipe(loaded.state.recipe);
+  try {
+    find_recipe(loaded.state.recipe);
+  } catch (const UsageError& error) {
+    throw UsageError(fmt::format("{}: key 'recipe': {}", (own / "state.json").string(), error.what()));
+  }
   check_workload(own, loaded.state);
   loaded_[&recipe] = std::move(loaded);
 }
@@ -132,6 +144,12 @@ void RunStates::check_workload(const fs::path& folder, const TrainingState& stat
 void RunStates::replay_tuning(TuningRecord& tuning) const {
   for (const auto& [recipe, loaded] : loaded_)
     for (const auto& [problem, choice] : loaded.state.tuning) tuning.set(problem, choice);
+}
+
+std::int64_t RunStates::foremost() const {
+  std::int64_t update = 0;
+  for (const auto& [recipe, loaded] : loaded_) update = std::max(update, loaded.state.update);
+  return update;
 }
 
 void RunStates::restore(StepRecord& record, Execution& execution) const {

@@ -25,6 +25,9 @@ class RunStates {
   /// repeat.
   void replay_tuning(TuningRecord& tuning) const;
 
+  /// The largest update among the loaded states, of whichever group of recipes; 0 when none was loaded.
+  std::int64_t foremost() const;
+
   /// Puts the loaded state of record.recipe, if any, into an execution that was just initialized; the record then
   /// begins with the state's history. Throws UsageError when a conversion is refused.
   void restore(StepRecord& record, Execution& execution) const;

@@ -6,6 +6,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <fstream>
+#include <set>
+
 #include "harness/program/bytes.h"
 
 namespace mixroof {
@@ -78,6 +81,73 @@ TEST_F(States, ABaselineOfSeveralGroups_GoesOnFromTheSameStateInEach) {
   EXPECT_EQ(load_training_state(folder_ / "fp32").update, 7);
   // One tensor file a recipe is left: the one that was loaded is gone.
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_ / "fp32"), fs::directory_iterator()), 2);
+}
+
+// The group of the foremost state comes last, and the budget would end the first one early.
+TEST_F(States, GroupsWithStatesAtDifferentUpdates_AllEndTogether) {
+  config_.updates = 2;
+  run(false, true);
+  config_.recipes = parse_recipes("bf16-master");
+  config_.updates = 20;
+  run(true, true);
+  config_.recipes = parse_recipes("fp32,bf16-autocast,bf16-master");
+  config_.updates = 40;
+  config_.load_state = folder_.string();
+  const auto planned = [&](const char* recipe) {
+    return plan_bytes(config_.lower_for(find_recipe(recipe), backend_->target())).arena_bytes;
+  };
+  const std::int64_t room = planned("fp32") + std::max(planned("bf16-autocast"), planned("bf16-master"));
+  RunStates states(config_, data_);
+  const std::vector<StepRecord> records =
+      run_steps(config_, data_, *backend_, {.budget_s = 1e-6, .memory_bytes = room, .states = &states}, {},
+                [](const std::vector<StepRecord>&) {});
+  ASSERT_EQ(records.size(), 4u);
+  for (const StepRecord& record : records) {
+    EXPECT_EQ(record.last.attempted, records.front().last.attempted) << record.recipe->name;
+    EXPECT_GT(record.last.attempted, 20);
+    EXPECT_LT(record.last.attempted, 40) << "the budget ended it";
+  }
+}
+
+TEST_F(States, WhatAKilledRunLeft_IsRemoved_AlsoOfAProcessWithThisOnesId) {
+  config_.save_state = folder_.string();
+  const fs::path fp32 = folder_ / "fp32";
+  fs::create_directories(fp32);
+  const std::string live = fmt::format(".mixroof-{}-0.tmp", getppid());
+  // Processes have ids up to 2^22.
+  for (const std::string& name :
+       {fmt::format(".mixroof-{}-100000.tmp", getpid()), std::string(".mixroof-2000000000-1.tmp"), live,
+        std::string(".mixroof-x-1.tmp"), std::string("notes.tmp")})
+    std::ofstream(fp32 / name) << "x";
+  const RunStates states(config_, data_);
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(fp32)) names.insert(entry.path().filename());
+  EXPECT_EQ(names, (std::set<std::string>{live, ".mixroof-x-1.tmp", "notes.tmp"}));
+}
+
+// Equal names, counts and shapes of parameters, and yet another function.
+TEST_F(States, AModelOfTheSameParametersButOtherHeadsOrEps_IsRefused) {
+  config_.recipes = parse_recipes("fp32");
+  config_.updates = 2;
+  run(false, true);
+  config_.updates = 3;
+  config_.load_state = folder_.string();
+  const auto refusal = [&] {
+    try {
+      RunStates(config_, data_);
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refusal(), "");
+  const Model trained = config_.model;
+  config_.model.heads = config_.model.kv_heads = trained.heads / 2;
+  config_.model.head_dim = 2 * trained.head_dim;
+  EXPECT_NE(refusal().find("model shape"), std::string::npos) << refusal();
+  config_.model = trained;
+  config_.model.norm_eps = 0.1;
+  EXPECT_NE(refusal().find("eps 0.1"), std::string::npos) << refusal();
 }
 
 TEST_F(States, ChoicesMadeByTiming_AreReplayed) {

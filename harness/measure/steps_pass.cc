@@ -144,11 +144,10 @@ class Group {
     runners_.push_back(std::move(runner));
   }
 
-  /// Brings every recipe to where the foremost loaded state stands. Their times are no samples: they had no others beside them.
+  /// Brings every recipe to where the foremost loaded state of the whole run stands: groups end together. Their times
+  /// are no samples: they had no others beside them.
   std::int64_t catch_up() {
-    std::int64_t foremost = 0;
-    for (const Runner& runner : runners_)
-      if (runner.active()) foremost = std::max(foremost, now_update(*runner.record));
+    const std::int64_t foremost = options_.states == nullptr ? 0 : options_.states->foremost();
     for (Runner& runner : runners_)
       while (runner.active() && now_update(*runner.record) < foremost && !events_.stopped()) {
         if (events_.show) events_.show(fmt::format("catching up, {}", runner.record->recipe->name),
